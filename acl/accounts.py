@@ -174,7 +174,7 @@ def text_of(fields: Mapping[str, Any], name: str) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    raise AclError(f"{name} is no text")
+    raise AclError(f"{name} is not a text")
 
 
 def flag_of(fields: Mapping[str, Any], name: str) -> bool:
@@ -191,5 +191,5 @@ def texts_of(fields: Mapping[str, Any], name: str) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise AclError(f"{name} is no list of texts")
+        raise AclError(f"{name} is not a list of texts")
     return value

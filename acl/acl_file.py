@@ -99,7 +99,7 @@ def _accounts(tree: Tree) -> list[dict[str, Any]]:
     if accounts is None:
         return []
     if not isinstance(accounts, list) or not all(isinstance(one, dict) for one in accounts):
-        raise AclError(f"{_ACCOUNTS} is no list of maps")
+        raise AclError(f"{_ACCOUNTS} is not a list of maps")
     return accounts
 
 
@@ -110,7 +110,7 @@ def _version(tree: Tree) -> DataVersion | None:
     try:
         return DataVersion(timestamp=int(rows[0]["timestamp"]), counter=int(rows[0]["counter"]))
     except (TypeError, ValueError, KeyError, IndexError):
-        raise AclError(f"{_VERSION} is no list of a counter and a timestamp") from None
+        raise AclError(f"{_VERSION} is not a list of a counter and a timestamp") from None
 
 
 # --- changes

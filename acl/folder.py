@@ -22,10 +22,10 @@ _TOOLS_FILE: Final = "tools.yml"
 
 
 class AclFolder:
-    """Where a broker's accounts are.
+    """The files that hold a broker's accounts.
 
     :param home: the broker's home.
-    :param plain_file: of the default file; relative to the home.
+    :param plain_file: path of the default file, relative to the home.
     """
 
     def __init__(self, home: str, plain_file: str) -> None:

@@ -68,7 +68,7 @@ def allows(owned: Permission, needed: Permission) -> bool:
 
 
 def parse_permission(text: str | None) -> Permission:
-    """The permission a text stands for; DENY for what stands for none."""
+    """The permission named by a text; DENY for an unknown text."""
     return _BY_NAME.get((text or "").strip(), Permission.DENY)
 
 

@@ -120,7 +120,7 @@ def _taken_back(properties: str | None) -> Needed:
     # A plus may be part of the topic's name and of the message's key: each could be meant.
     parts = text.split("+")
     if len(parts) > _PLUS_MAX:
-        raise AclError(f"{TIMER_DEL_UNIQKEY} has more than {_PLUS_MAX - 1} signs of plus")
+        raise AclError(f"{TIMER_DEL_UNIQKEY} has more than {_PLUS_MAX - 1} plus signs")
     resources: Needed = {}
     for count in range(1, len(parts)):
         resources |= _sends("+".join(parts[:count]))
@@ -128,7 +128,7 @@ def _taken_back(properties: str | None) -> Needed:
 
 
 def _batch_taken_back(body: bytes) -> Needed:
-    """The same of a batch of messages."""
+    """The resources of the recalls in a batch of messages."""
     try:
         messages = decode_batch(body)
     except BrokerError as error:

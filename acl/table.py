@@ -37,13 +37,13 @@ from twistmq.broker.api.bodies import DataVersion
 
 __all__ = ["AccountTable"]
 
-#: Of so many addresses it is remembered whether they are white.
+#: Addresses in the cache of whether they are on the white list.
 _ADDRESSES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file as it was read: a digest tells when to read it again."""
+    """A file as it was read, with a digest that shows when it has changed."""
 
     digest: bytes
     file: AclFile
@@ -142,12 +142,12 @@ class AccountTable:
         if changed:
             self._files = files
             self._join()
-            self.log.info("accounts are read anew: {count} of {files} files",
+            self.log.info("accounts were read again: {count} from {files} files",
                           count=len(self.accounts), files=len(files))
         return changed
 
     def _read_again(self, path: str) -> _Read | None:
-        """A file as it is to be used now; None for one that never had a meaning."""
+        """The current content of a file; None if it was never valid."""
         old = self._files.get(path)
         try:
             data = self._folder.read(path)
@@ -156,13 +156,13 @@ class AccountTable:
                 return old
             read = self._parse(data)
             if old is not None and old.file.has_data and not read.file.has_data:
-                raise AclError("nothing is in it")
+                raise AclError("it is empty")
         except (AclError, OSError) as error:
             reason = str(error) if isinstance(error, AclError) else str(error.strerror)
             mark = _digest(data) if isinstance(error, AclError) else reason.encode()
             if self._refused.get(path) != mark:
                 self._refused[path] = mark
-                self.log.error("{path} cannot be used, what it said before holds: {reason}",
+                self.log.error("{path} cannot be used, its earlier accounts stay valid: {reason}",
                                path=path, reason=reason)
             return old
         self._refused.pop(path, None)
@@ -177,7 +177,7 @@ class AccountTable:
         for path, read in self._files.items():
             for account in read.file.accounts:
                 if account.access_key in accounts:
-                    self.log.warn("the access key {key} is there more than once, the account in "
+                    self.log.warn("the access key {key} is defined more than once, the account in "
                                   "{path} is left out", key=account.access_key, path=path)
                     continue
                 accounts[account.access_key] = account
@@ -219,7 +219,8 @@ class AccountTable:
         :raises AclError: when an address has no meaning or the file cannot be written.
         """
         target = path or self._folder.default_file
-        # Differs from Apache: which writes to whatever file below the broker's home is named.
+        # Differs from Apache, which writes to any file below the broker's home that the request
+        # names.
         if target != self._folder.default_file and target not in self._folder.paths():
             return False
         self._change(target, lambda data: with_white_addresses(

@@ -280,7 +280,7 @@ QUEUE_ENTRY_SIZE_BYTES: Final = 20
 #: The same of a batch queue. Source: BatchConsumeQueue.CQ_STORE_UNIT_SIZE.
 BATCH_QUEUE_ENTRY_SIZE_BYTES: Final = 46
 
-#: Most bytes one read of a queue returns, whatever it asks for. Source: MAX_PULL_MSG_SIZE.
+#: Most bytes one read of a queue returns. Source: MAX_PULL_MSG_SIZE.
 PULL_SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
 
 #: Bytes of the checkpoint file. Source: StoreCheckpoint maps one page.
@@ -303,8 +303,8 @@ QUEUE_TAIL_LEAST_BYTES: Final = 2 * PAGE_SIZE_BYTES
 QUEUE_TAILS_FLUSH_BYTES: Final = 4 * 1024 * 1024
 
 #: Bytes of commit log whose entries are not durable, at which queue files are synced before
-#: flushConsumeQueueThoroughInterval is over: a start after a crash reads the log from there. Not
-#: when there are many files, and not more often than so many ms.
+#: flushConsumeQueueThoroughInterval is over: a start after a crash reads the log from there. The
+#: least time between two of them, ms; not done at all when there are many files.
 QUEUE_SYNC_LOG_BYTES: Final = 512 * 1024 * 1024
 QUEUE_SYNC_FILES_MAX: Final = 64
 QUEUE_SYNC_INTERVAL_MS: Final = 4_000
@@ -344,7 +344,7 @@ CHECKPOINT_FLUSH_INTERVAL_MS: Final = 1_000
 
 #: Bytes of commit log read and dispatched in one step when dispatch is behind.
 DISPATCH_STEP_BYTES_MAX: Final = 512 * 1024
-#: Records that wait for their dispatch are dispatched in steps of about so many; 2 us each.
+#: Records that one step of dispatch takes, about; 2 us each.
 DISPATCH_STEP_RECORDS: Final = 512
 
 #: Ms by which recovery starts before the checkpoint. Source: StoreCheckpoint.getMinTimestamp.
@@ -360,8 +360,8 @@ CLOCK_STEP_MAX_MS: Final = 1_000
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 #: Characters of a client id: host, process and a few words in all clients.
 CLIENT_ID_LENGTH_MAX: Final = 1024
-#: Bytes of a heartbeat; reading so many takes some 20 ms. A group with a subscription is 300, the
-#: longest expression with its tags and their hashes 400,000.
+#: Bytes of a heartbeat at most; reading one of this size takes some 20 ms. A group with a
+#: subscription is 300, the longest expression with its tags and their hashes 400,000.
 HEARTBEAT_SIZE_MAX: Final = 1024 * 1024
 #: Bytes that one connection's heartbeats may have the broker keep, as client_quotas.py counts:
 #: 2,000 groups, or one with 4,000 subscriptions. A process has a few groups, all on one connection.
@@ -375,7 +375,7 @@ CONNECTION_CLIENT_BYTES_FREE: Final = 8 * 1024
 # --- pops
 
 #: Bytes of a batch of acknowledgements, and check points in it: a pop takes of one topic and its
-#: retries, and makes one a queue. Reading and storing so many takes some 30 ms.
+#: retries, and makes one a queue. Reading and storing a full batch takes some 30 ms.
 BATCH_ACK_SIZE_MAX: Final = 1024 * 1024
 BATCH_ACK_POINTS_MAX: Final = 1024
 #: Characters of a receipt, which are seven numbers and a broker's name.

@@ -59,7 +59,7 @@ class ServeHttp(Protocol):
     """Serves a resource of twisted.web on the broker's reactor."""
 
     def __call__(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
-        """:raises OSError: when the port cannot be had."""
+        """:raises OSError: when the port cannot be opened."""
 
 
 class AskServer(Protocol):

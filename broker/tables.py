@@ -140,7 +140,7 @@ class Tables:
 
         Topics that it does not have are deleted with their offsets and queues; system topics stay.
 
-        :raises WireError: when there cannot be such a topic; nothing is changed then.
+        :raises WireError: when it is not a valid topic; nothing is changed then.
         """
         for topic in (yield from self.topic_config.replacing(topics)):
             self.delete_topic(topic)

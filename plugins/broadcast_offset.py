@@ -1,4 +1,4 @@
-"""How far each client of a broadcast group has come, for those that change from proxy to broker.
+"""Offsets of the clients of broadcast groups, for clients that move between proxy and broker.
 
 A client of a broadcast group keeps its offsets itself; one behind a proxy cannot, and one that
 goes from the proxy to the broker, or back, does not know what it got there. The broker notes where
@@ -44,7 +44,7 @@ _SUFFIX: Final = "@broadcast"
 
 @dataclass(slots=True)
 class _Client:
-    """Where one client is in one topic."""
+    """The offsets of one client in one topic."""
 
     from_proxy: bool
     pulled_ms: int
@@ -119,7 +119,7 @@ class BroadcastOffsets:
         known.offsets[header.queue_id] = max(offset, known.offsets.get(header.queue_id, offset))
 
     def _offset(self, known: _Client | None, header: PullMessageRequestHeader) -> int:
-        """Where a client is to go on, or begin: where it was, where its group was, or as new."""
+        """The offset at which a client continues: its own, else its group's, else a new group's."""
         topic, queue_id = header.topic, header.queue_id
         offset = -1 if known is None else known.offsets.get(queue_id, -1)
         if offset < 0:
@@ -141,7 +141,7 @@ class BroadcastOffsets:
         return ()
 
     def group_deleted(self, group: str, clean_offset: bool) -> None:
-        """Forget the positions of a group's clients, and its offsets if they are to be removed."""
+        """Drop the positions of a group's clients, and its offsets if they are deleted too."""
         for key in [key for key in self._table if key[1] == group]:
             self._forget(key)
         if clean_offset:
@@ -167,7 +167,7 @@ class BroadcastOffsets:
         scanning = self._broker.slices.run(self._scan(self._broker.steady.awake_ms()))
         scanning.addBoth(finished)
         scanning.addErrback(lambda failure: self.log.failure(
-            "offsets of broadcast groups were not looked at", failure=failure))
+            "the check of broadcast groups' offsets failed", failure=failure))
 
     def _scan(self, now_ms: int) -> Generator[None, None, None]:
         for key, clients in list(self._table.items()):
@@ -199,10 +199,10 @@ class BroadcastOffsets:
 
 _SETTINGS: Final = (
     Setting("enableBroadcastOffsetStore", "flag", True,
-            "Whether it is noted where the clients of broadcast groups pull.",
+            "Whether the broker stores the offsets of clients of broadcast groups.",
             source="BrokerConfig", at_start=True),
     Setting("broadcastOffsetExpireSecond", "int", 120,
-            "How long a client of a broadcast group that is gone is remembered.",
+            "How long the offsets of a disconnected client of a broadcast group are kept.",
             unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
     Setting("broadcastOffsetExpireMaxSecond", "int", 300,
             "How long one is that is there and pulls nothing.",
@@ -211,7 +211,7 @@ _SETTINGS: Final = (
 
 
 class Plugin:
-    """Where the clients of one broker's broadcast groups are; nothing if the setting is off."""
+    """The broadcast offsets of one broker; empty if the setting is off."""
 
     def __init__(self, broker: Broker) -> None:
         settings = broker.settings

@@ -43,7 +43,7 @@ class ColdConsumers:
         self._is_looking = False
 
     def protect(self, now_ms: int) -> None:
-        """Stop the groups that are too far behind, when they are to be; in slices; periodic."""
+        """Disable groups that are too far behind, if the setting says so; periodic, in slices."""
         if self._is_looking or not self._broker.settings.flag(SWITCH):
             return
         self._is_looking = True
@@ -55,7 +55,7 @@ class ColdConsumers:
         looking = self._broker.slices.run(self._look())
         looking.addBoth(finished)
         looking.addErrback(lambda failure: self.log.failure(
-            "how far groups are behind was not looked at", failure=failure))
+            "the check for groups that are far behind failed", failure=failure))
 
     def _look(self) -> Generator[None, None, None]:
         broker = self._broker
@@ -68,8 +68,8 @@ class ColdConsumers:
                 yield
                 if behind > threshold and broker.subscription_group.disable_consume(group):
                     self.log.warn(
-                        "group {group} may not consume any more: in {topic}-{queue_id} it is "
-                        "{behind} bytes of the log behind, more than {threshold}", group=group,
+                        "group {group} is no longer allowed to consume: in {topic}-{queue_id} it "
+                        "is {behind} bytes of the log behind, more than {threshold}", group=group,
                         topic=topic, queue_id=queue_id, behind=behind, threshold=threshold)
                     broker.saves.save_if_changed(broker.subscription_group)
 
@@ -83,11 +83,11 @@ class ColdConsumers:
 
 _SETTINGS: Final = (
     Setting(SWITCH, "flag", False,
-            "Whether groups that fall far behind may not consume any more.",
+            "Whether groups that fall far behind are stopped from consuming.",
             source="BrokerConfig"),
     Setting(THRESHOLD, "int", 16 * 1024**3,
-            "What is far: bytes of the commit log from a group's next message to the end; "
-            "looked at every three minutes.",
+            "The bytes of the commit log from a group's next message to the end that count as far "
+            "behind; checked every three minutes.",
             unit="bytes", least=0, most=LONG_MAX, source="BrokerConfig"),
 )
 

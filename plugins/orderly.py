@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCK_AGE_MAX_MS", "Plugin", "QueueLocks"]
 
-#: Queues in a request's body; locking so many takes some 20 ms. Apache has no bound. A topic may
-#: have as many queues as one request names.
+#: Queues in a request's body at most; locking them all takes some 20 ms. Apache has no bound. A
+#: topic may have as many queues as one request names.
 LOCK_QUEUES_MAX: Final = 16_384
 #: Bytes that the locks of all groups may take: a thousand groups in order on 200 queues each.
 LOCKS_BYTES_MAX: Final = 80 * 1024 * 1024
@@ -150,15 +150,15 @@ class QueueLocks:
                           holder=refused[0][1], more=_and_more(refused))
         if left_out:
             self.log.warn("{client} of {group} does not get {left_out} queues: there are {count} "
-                          "locks", client=client_id, group=group, left_out=left_out,
+                          "locks already", client=client_id, group=group, left_out=left_out,
                           count=self.count)
             if not held:
                 raise RequestRefused(ResponseCode.SYSTEM_BUSY,
-                                     f"there are {self.count} locks of queues, no more are given")
+                                     f"there are {self.count} locks of queues already")
         return tuple(held)
 
     def _count(self, locks: int, size: int) -> None:
-        """So many locks and bytes are there more."""
+        """Add to the counts of locks and bytes."""
         self.count += locks
         self.size_bytes += size
 
@@ -178,10 +178,10 @@ class QueueLocks:
         if not locks:
             self._groups.pop(group, None)
         if given:
-            self.log.info("{client} of {group} gives back {queue}{more}", client=client_id,
+            self.log.info("{client} of {group} unlocks {queue}{more}", client=client_id,
                           group=group, queue=given[0], more=_and_more(given))
         if others:
-            self.log.warn("{client} of {group} gives back {queue}{more}, which {holder} holds",
+            self.log.warn("{client} of {group} unlocks {queue}{more}, but {holder} holds the lock",
                           client=client_id, group=group, queue=others[0][0],
                           holder=others[0][1], more=_and_more(others))
 
@@ -237,7 +237,7 @@ class LockRequests:
         group, client_id = _required(body)
         queues = [queue for queue in body.mq_set if self._is_there(queue)]
         if len(queues) < len(body.mq_set):
-            self.log.warn("{peer} does not get {count} queues of topics that are not there",
+            self.log.warn("{peer} cannot lock {count} queues of topics that do not exist",
                           peer=request.channel.remote_address,
                           count=len(body.mq_set) - len(queues))
         held = self.locks.lock(group, client_id, queues, self._broker.steady.awake_ms(),
@@ -260,7 +260,7 @@ def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str,
     """:raises RequestRefused: when it is not said who wants something, or it is too much."""
     if not body.consumer_group or not body.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                             "the body names no consumerGroup or no clientId")
+                             "the body has no consumerGroup or no clientId")
     fault = group_fault(body.consumer_group)
     if fault is None and len(body.client_id) > CLIENT_ID_LENGTH_MAX:
         fault = f"the clientId is longer than {CLIENT_ID_LENGTH_MAX} characters"

@@ -148,7 +148,8 @@ class ReplyRequests:
         """
         client_id = answer.properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
-            self.log.warn("a reply message from {peer} does not say who asked",
+            self.log.warn("a reply message from {peer} does not name the client that sent the "
+                          "request",
                           peer=answer.request.channel.remote_address)
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
         client = self._broker.clients.find_producer(client_id)
@@ -162,7 +163,7 @@ class ReplyRequests:
         def answered(command: RemotingCommand) -> str | None:
             if command.code == ResponseCode.SUCCESS:
                 return None
-            self.log.warn("{client} did not take a reply message: {remark}", client=client_id,
+            self.log.warn("{client} refused a reply message: {remark}", client=client_id,
                           remark=command.remark)
             return refused
 

@@ -132,7 +132,7 @@ class SendBack:
         self, message: StoredMessage, properties: dict[str, str], topic: str, queue_id: int,
         level: int,
     ) -> MessageRecord:
-        """Make of a message the one of its next try.
+        """Make the record of a message's next delivery.
 
         :param properties: its own; get those of the next.
         """

@@ -82,7 +82,7 @@ def _credentials(options: Options) -> Credentials | None:
     access_key, secret_key = options.text("accessKey"), options.text("secretKey")
     if bool(access_key) != bool(secret_key):
         missing = "secretKey" if access_key else "accessKey"
-        raise OptionError(f"option {missing}: missing, it goes with the other key")
+        raise OptionError(f"option {missing}: missing, it is required with the other key")
     if not access_key:
         if options.is_given("securityToken"):
             raise OptionError("option securityToken: it goes with accessKey and secretKey")
@@ -97,7 +97,7 @@ def _tls(options: Options) -> TlsSettings | None:
                 raise OptionError(f"option {name}: it has no meaning without tls=true")
         return None
     if options.is_given("tls.keyFile") and not options.is_given("tls.certFile"):
-        raise OptionError("option tls.certFile: missing, it goes with tls.keyFile")
+        raise OptionError("option tls.certFile: missing, it is required with tls.keyFile")
     return TlsSettings(options.text("tls.caFile"), options.text("tls.certFile"),
                        options.text("tls.keyFile"), options.flag("tls.verify"),
                        options.flag("tls.checkHost"), options.text("tls.keyPassword"))

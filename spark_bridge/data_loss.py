@@ -23,6 +23,6 @@ def report_loss(text: str, fails: bool) -> None:
     :raises DataLoss: when it is true.
     """
     if fails:
-        raise DataLoss(f"{text}. Messages may be lost; the option failOnDataLoss=false goes on "
-                       "with what there is")
+        raise DataLoss(f"{text}. Messages may be lost; with the option failOnDataLoss=false "
+                       "the remaining ones are read")
     _LOG.warning("%s", text)

@@ -78,7 +78,7 @@ def export(
             topics = topics or asked_topics
             traces = asked_traces if traces is None else traces
         if traces and not _are_there_traces(connection):
-            missing = "there is no topic of traces: nobody traced yet"
+            missing = "there is no topic of traces: no client has traced yet"
             if not topics:
                 raise ExportError(missing)
             click.echo(f"twistmq: this run exports no traces: {missing}", err=True)

@@ -23,7 +23,7 @@ _EXTRAS: Final = {"deltalake": "delta", "pyiceberg": "iceberg"}
 
 
 class ExportError(RuntimeError):
-    """The job cannot begin or go on; the text says why."""
+    """The job cannot start or continue; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ExportPlan:
             raise ExportError("nothing to export: name topics by --topic, or let a broker name "
                               "them by its setting spark.export_topics")
         if self.format not in FORMATS:
-            raise ExportError(f"format {self.format} is none of {', '.join(FORMATS)}")
+            raise ExportError(f"format {self.format} is not one of {', '.join(FORMATS)}")
         if self.format != "parquet" and self.local_output is None:
             raise ExportError(f"format {self.format} needs a folder, not {self.output}")
 

@@ -124,7 +124,7 @@ class PieceReader:
             return self._careful_step(position, chunk, stop)
 
     def _careful_step(self, position: int, chunk: bytes, stop: int) -> tuple[int | None, Any]:
-        """The same, one record after the other: a wrong size may hide what follows."""
+        """Read the piece one record after the other, because a wrong size may hide the next one."""
         starts: list[int] = []
         at = 0
         following: int | None = position + stop

@@ -70,7 +70,8 @@ def _numbers(option: str, text: str, least: int, what: str) -> dict[MessageQueue
     found = {}
     for topic, broker, queues in _brokers(option, text):
         if not isinstance(queues, dict):
-            raise OptionError(f"option {option}: topic {topic}, broker {broker}: no object, as in "
+            raise OptionError(f"option {option}: topic {topic}, broker {broker}: not an object, "
+                              "as in "
                               '{"orders":{"broker-a":{"0":23}}}')
         for queue_id, number in queues.items():
             queue = _queue(option, topic, broker, queue_id)
@@ -86,14 +87,14 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise OptionError(f"option {option}: {text!r} is no JSON: {error}") from None
+        raise OptionError(f"option {option}: {text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise OptionError(f"option {option}: {text!r} is no JSON object of topics")
+        raise OptionError(f"option {option}: {text!r} is not a JSON object of topics")
     found = []
     for topic, brokers in value.items():
         if not isinstance(brokers, dict):
-            raise OptionError(f"option {option}: topic {topic}: {brokers!r} is no object of "
-                              "brokers")
+            raise OptionError(f"option {option}: topic {topic}: {brokers!r} is not an "
+                              "object of brokers")
         found += [(topic, broker, queues) for broker, queues in brokers.items()]
     return found
 
@@ -101,6 +102,6 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
 def _queue(option: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:
     text = str(queue_id)
     if isinstance(queue_id, bool) or not text.isascii() or not text.isdecimal():
-        raise OptionError(f"option {option}: topic {topic}, broker {broker}: {queue_id!r} is no "
-                          "queue's id")
+        raise OptionError(f"option {option}: topic {topic}, broker {broker}: {queue_id!r} is not "
+                          "the id of a queue")
     return MessageQueue(topic, broker, int(text))

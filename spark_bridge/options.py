@@ -93,23 +93,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _text("assign", _READS, 'queues: `{"orders":{"broker-a":[0,1]}}`'),
     # --- from where to where
     _text("startingOffsets", _READS, "earliest, latest (streams only), committed (the offsets of "
-          '`group`; earliest where it has none) or `{"orders":{"broker-a":{"0":23,"1":-2}}}`, '
-          "-2 for earliest, -1 for latest; a queue that is not named starts at earliest. It "
-          "counts for a new query only: what a checkpoint knows is gone on with",
+          '`group`; earliest if it has no offset) or `{"orders":{"broker-a":{"0":23,"1":-2}}}`, '
+          "-2 for earliest, -1 for latest; a queue that is not named starts at earliest. It is "
+          "used for a new query only: a restarted query continues from its checkpoint",
           default_shown="read: earliest; readStream: latest"),
-    _int("startingTimestamp", "", _READS, "what was stored at this time or later, ms since 1970; "
+    _int("startingTimestamp", "", _READS, "messages stored at this time or later, ms since 1970; "
          "wins over startingOffsets"),
     _text("startingOffsetsByTimestamp", _READS, "a time for each queue, "
           '`{"orders":{"broker-a":{"0":1700000000000}}}`; wins over startingTimestamp'),
-    _text("endingOffsets", _READ, "latest, committed, or JSON as in startingOffsets; what is "
-          "named is left out; a queue that is not named ends at latest", default="latest"),
-    _int("endingTimestamp", "", _READ, "what was stored before this time, ms since 1970"),
+    _text("endingOffsets", _READ, "latest, committed, or JSON as in startingOffsets; the "
+          "named offset is excluded; a queue that is not named ends at latest", default="latest"),
+    _int("endingTimestamp", "", _READ, "messages stored before this time, ms since 1970"),
     _text("endingOffsetsByTimestamp", _READ, "a time for each queue, as in "
           "startingOffsetsByTimestamp"),
-    _flag("failOnDataLoss", "true", _READS, "fail when messages of the range are not there any "
-          "more; false: say so in the log and go on with what there is"),
-    _text("namespace", _ALL, "topics and groups are those of this namespace, and named without "
-          "it"),
+    _flag("failOnDataLoss", "true", _READS, "fail if messages of the range no longer exist; "
+          "false: log a warning and read the remaining ones"),
+    _text("namespace", _ALL, "topics and groups are those of this namespace; their names are given "
+          "without it"),
     # --- which messages
     _text("subExpression", _READS, "a tag expression, `a || b`, or with subExpressionType=SQL92 "
           "`a > 1 AND b IS NOT NULL`; the broker leaves the rest out", default="*",
@@ -128,11 +128,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "queueOffset, storeTimestamp and tags to pull less; needs "
           "`spark.sql.python.filterPushdown.enabled=true`"),
     # --- how much at a time
-    _int("maxOffsetsPerTrigger", "", _STREAM, "offsets of a micro-batch, shared out by what "
-         "each queue has waiting", least=1),
-    _int("maxBytesPerTrigger", "", _STREAM, "bytes of a micro-batch, about: sizes are those of "
-         "messages looked at where it begins", least=1),
-    _int("minPartitions", "", _READS, "split queues so that there are at least so many "
+    _int("maxOffsetsPerTrigger", "", _STREAM, "offsets of a micro-batch, shared among the "
+         "queues by their backlog", least=1),
+    _int("maxBytesPerTrigger", "", _STREAM, "approximate bytes of a micro-batch, estimated "
+         "from the messages at its beginning", least=1),
+    _int("minPartitions", "", _READS, "split queues so that there are at least this many "
          "partitions", least=1, most=100_000),
     _int("maxRecordsPerPartition", "", _READS, "split queues so that no partition has more "
          "offsets", least=1),
@@ -142,51 +142,53 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _text("group", _ALL, "the group messages are pulled or sent by; its offsets are changed by "
           "commitGroupOffsets only",
           default_shown="read: groupIdPrefix; write: spark-rocketmq-sink"),
-    _text("groupIdPrefix", _READS, "the group, where none is named: no query has offsets in it",
+    _text("groupIdPrefix", _READS, "the group if `group` is not given; its offsets are never used",
           default="spark-rocketmq-source"),
-    _flag("commitGroupOffsets", "false", _STREAM, "also commit how far the query has come to "
-          "`group`, one micro-batch late, so that mqadmin shows it; the checkpoint decides"),
+    _flag("commitGroupOffsets", "false", _STREAM, "also commit the query's offsets to "
+          "`group`, one micro-batch late, so that mqadmin shows them; a restart uses the "
+          "checkpoint"),
     # --- sending
     _text("topic", _WRITES, "the topic of all rows; wins over the column `topic`"),
     _int("batchSize", "64", _WRITES, "messages sent as one batch at most; 1 sends each alone",
          least=1, most=32_768),
-    _int("sendWindow", "16", _WRITES, "sends under way before the first must be acknowledged",
+    _int("sendWindow", "16", _WRITES, "sends that may be under way without an acknowledgement",
          least=1, most=10_000),
     _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its answer", least=1),
-    _int("retryTimes", "2", _WRITES, "how often a send is tried again, on another broker where "
+    _int("retryTimes", "2", _WRITES, "how often a send is tried again, on another broker if "
          "the row names no queue"),
-    _flag("waitStoreOK", "true", _WRITES, "a message whose flush or slave was not waited for is "
-          "sent again; false: it is not waited for"),
+    _flag("waitStoreOK", "true", _WRITES, "wait until the broker has flushed a message, and send "
+          "it again if that timed out; false: do not wait"),
     _int("maxMessageSize", "4194304", _WRITES, "bytes of a body at most, as the broker's setting "
          "maxMessageSize", least=1, most=16_000_000),
-    _int("compressThreshold", "", _WRITES, "bodies of so many bytes or more are compressed "
+    _int("compressThreshold", "", _WRITES, "bodies of at least this many bytes are compressed "
          "(zlib) and sent alone", least=1, default_shown="never"),
     _text("idempotenceKey", _WRITES, "a property that each message gets, "
-          "`batchId:partition:row`: rows that are sent twice have it alike"),
+          "`batchId:partition:row`: a row that is sent twice has the same value"),
     # --- the connection
     _int("pullTimeoutMs", "3000", _READS, "how long a pull or a look-up waits for its answer",
          least=1),
     _int("connectTimeoutMs", "3000", _ALL, "how long connecting may take", least=1),
     _int("fetchOffset.numRetries", "3", _READS, "how often a look-up or a pull is tried again"),
-    _int("fetchOffset.retryIntervalMs", "200", _ALL, "how long it waits before that",
+    _int("fetchOffset.retryIntervalMs", "200", _ALL, "the pause before each further try",
          most=3_600_000),
-    _text("accessKey", _ALL, "the account requests are signed for"),
+    _text("accessKey", _ALL, "the access key of the account that signs requests"),
     _text("secretKey", _ALL, "its secret key", is_secret=True),
-    _text("securityToken", _ALL, "what goes with keys lent for a time", is_secret=True),
+    _text("securityToken", _ALL, "the security token of temporary keys", is_secret=True),
     _flag("tls", "false", _ALL, "connect by TLS, to name servers and brokers"),
-    _text("tls.caFile", _ALL, "a PEM file of whom to trust", default_shown="the system's"),
+    _text("tls.caFile", _ALL, "a PEM file with the trusted authorities",
+          default_shown="the system's"),
     _text("tls.certFile", _ALL, "a PEM file with the client's certificate"),
     _text("tls.keyFile", _ALL, "a PEM file with its key", default_shown="in tls.certFile"),
     _text("tls.keyPassword", _ALL, "the key's password", is_secret=True),
-    _flag("tls.verify", "true", _ALL, "whether servers must show a certificate of somebody "
-          "trusted"),
-    _flag("tls.checkHost", "true", _ALL, "whether it must be one for their host; Apache's clients "
-          "never ask"),
+    _flag("tls.verify", "true", _ALL, "whether servers must show a certificate of a trusted "
+          "authority"),
+    _flag("tls.checkHost", "true", _ALL, "whether the certificate must name the host; Apache's "
+          "clients never check this"),
 )
 
 
 def _lookup(where: str) -> dict[str, Option]:
-    """Options by each of their names, in lower case; what is not valid here gives way."""
+    """Options by each of their names, in lower case; an option valid here wins over others."""
     found: dict[str, Option] = {}
     for is_here in (False, True):
         for option in OPTIONS:
@@ -197,7 +199,7 @@ def _lookup(where: str) -> dict[str, Option]:
 
 
 def option_text(given: Mapping[str, str], name: str) -> str:
-    """The text of an option where it is not known yet what for it was given; "" for none."""
+    """The text of an option before the options are checked; "" if it is not given."""
     wanted = name.lower()
     for key, value in given.items():
         if key.lower().removeprefix(_PREFIX) == wanted:
@@ -206,7 +208,7 @@ def option_text(given: Mapping[str, str], name: str) -> str:
 
 
 class Options:
-    """The options that were given, checked; what was not given has its default.
+    """The checked options; an option that was not given has its default.
 
     :param given: names and texts, as Spark hands them over.
     :param where: BATCH_READ, STREAM_READ, BATCH_WRITE or STREAM_WRITE.
@@ -276,13 +278,13 @@ def _check(option: Option, value: str) -> None:
     if option.kind == "flag" and text.lower() not in ("true", "false"):
         raise OptionError(f"option {option.name}: {text!r} is neither true nor false")
     if option.kind == "choice" and text.lower() not in [one.lower() for one in option.choices]:
-        raise OptionError(f"option {option.name}: {text!r} is none of "
+        raise OptionError(f"option {option.name}: {text!r} is not one of "
                           + ", ".join(option.choices))
     if option.kind == "int":
         try:
             number = int(text)
         except ValueError:
-            raise OptionError(f"option {option.name}: {text!r} is no whole number") from None
+            raise OptionError(f"option {option.name}: {text!r} is not a whole number") from None
         if not option.least <= number <= option.most:
             raise OptionError(f"option {option.name}: {number} is not within {option.least} to "
                               f"{option.most}")

@@ -1,4 +1,4 @@
-"""The plugin ``spark_bridge``: says which topics are to be exported, and brings the command for it.
+"""The plugin ``spark_bridge``: names the topics to export, and adds the command that exports them.
 
 A broker advertises what ``spark.export_topics`` and ``spark.export_traces`` say in its runtime
 table (request 28, `mqadmin brokerStatus`); ``twistmq spark export`` asks every broker of a name

@@ -1,9 +1,10 @@
 """Columns made of messages' properties, for many messages at once.
 
-Properties are stored as ``name 0x01 value 0x02`` repeated. When those of all messages are written
-so to the end, without an empty name or value or a name twice, the map is made by looking for the
-two separators in all bytes at once. When not, they are read one message after the other, as the
-client's decoder does: what has no name or no value is left out, the last of several values counts.
+Properties are stored as ``name 0x01 value 0x02`` repeated. If the properties of all messages have
+this form to the end, without empty names or values and without repeated names, the maps are made by
+looking for the two separators in all bytes at once. If not, they are read message by message, as
+the client's decoder does: entries without a name or a value are left out, and the last of several
+values counts.
 
 Source: MessageDecoder.string2messageProperties @5.3.3.
 """

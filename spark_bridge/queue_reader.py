@@ -34,14 +34,14 @@ from twistmq.spark_bridge.record_batches import BatchBuilder, RowFilter
 
 __all__ = ["QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
 
-#: A record batch has about so many rows, or bytes of records: large ones do not fit the cache.
+#: Rows, or bytes of records, of a record batch, about: larger ones do not fit the cache.
 BATCH_ROWS: Final = 8192
 BATCH_BYTES: Final = 8 << 20
 #: Pulls under way at a time, at most.
 PULLS_MAX: Final = 32
 #: Messages a pull asks for first: what brokers give by default.
 _FIRST_COUNT: Final = 32
-#: After so many whole answers a pull asks for more; four times as many after it was too much.
+#: Full answers after which a pull asks for more; four times as many after it asked for too much.
 _GROW_AFTER: Final = 64
 #: The broker's word for entries whose messages are gone.
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"

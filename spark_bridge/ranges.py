@@ -33,7 +33,8 @@ class QueueRange:
         return self.end - self.start
 
     def cut(self, pieces: int) -> list[QueueRange]:
-        """Cut into so many pieces that differ by one offset at most; empty ones left out."""
+        """Cut into a number of pieces that differ by one offset at most; empty ones are left out.
+        """
         bounds = [self.start + self.size * index // pieces for index in range(pieces + 1)]
         return [QueueRange(self.topic, self.broker_name, self.queue_id, start, end)
                 for start, end in pairwise(bounds) if start < end]
@@ -43,7 +44,7 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
           max_records: int | None = None) -> list[QueueRange]:
     """Cut ranges into partitions, in the order of queues and offsets.
 
-    :param min_partitions: at least so many, as far as there are offsets.
+    :param min_partitions: the least number of partitions, if there are enough offsets.
     :param max_records: no piece has more offsets.
     """
     found = sorted(one for one in ranges if one.size > 0)
@@ -61,7 +62,7 @@ def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
 
 def limited(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
             most: int) -> dict[MessageQueue, int]:
-    """Where a micro-batch of at most so many offsets ends.
+    """The end of a micro-batch with a limit of offsets.
 
     Each queue with messages gets one, as far as there are so many, and of the rest a share by what
     it has waiting: none waits for ever behind larger ones.

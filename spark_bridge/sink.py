@@ -37,7 +37,8 @@ __all__ = ["BatchWriter", "RowsSent", "Sender", "StreamWriter", "WriteFailed"]
 
 #: The group, where none is named.
 _GROUP: Final = "spark-rocketmq-sink"
-#: Bytes of bodies in a batch at most: brokers take 4 MiB, and clients should not wait for so much.
+#: Bytes of bodies in a batch at most: brokers take 4 MiB, but a smaller batch is acknowledged
+#: sooner.
 _BATCH_BYTES: Final = 1 << 20
 #: A refusal after which the same message may be taken.
 _TRY_AGAIN: Final = frozenset({

@@ -1,4 +1,4 @@
-"""``format("rocketmq")``: what Spark is told of it, and the batch reader.
+"""``format("rocketmq")``: its registration with Spark, and the batch reader.
 
     spark.read.format("rocketmq").option("nameServer", "host:9876").option("subscribe", "orders")
 
@@ -173,7 +173,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same, which also takes filters to pull less."""
+    """A batch reader that also uses filters to pull less."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
         """Take what helps; :returns: all of them, for Spark to look at each row again."""

@@ -46,7 +46,7 @@ STORE_OPTIONS: Final = (
     OptionRow("minPartitions", "1", "at least so many tasks; a piece of a file is of 1 MiB to "
               "256 MiB"),
 )
-#: Options Spark adds by itself.
+#: Options that Spark itself adds.
 _SPARKS_OWN: Final = frozenset({"inferschema", "paths"})
 
 
@@ -62,7 +62,7 @@ def read_options(rows: tuple[OptionRow, ...], options: Mapping[str, str], format
     for row in rows:
         names = [name for name in (row.name, *row.aliases) if name.lower() in given]
         if len(names) > 1:
-            raise OptionError(f"options {' and '.join(names)} say the same: give one of them")
+            raise OptionError(f"options {' and '.join(names)} mean the same: give one of them")
         found[row.name] = given.pop(names[0].lower()).strip() if names else row.default
     unknown = sorted(given.keys() - _SPARKS_OWN)
     if unknown:
@@ -100,7 +100,7 @@ def count(found: Mapping[str, str | None], name: str) -> int:
     """Read an option that is a number of 1 or more."""
     text = found[name] or ""
     if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"option {name}: {found[name]!r} is no number of 1 or more")
+        raise OptionError(f"option {name}: {found[name]!r} is not a number of 1 or more")
     return int(text)
 
 

@@ -118,7 +118,7 @@ def row_filter(options: StoreOptions) -> RowFilter:
 
 
 def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
-    """Find what there is to read.
+    """Find the pieces to read.
 
     :returns: pieces in the log's order; the paths of files that are missing between others.
     :raises StoreError: when the path is no store.

@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _current_ends(self) -> Offsets:
-        """Where each queue ends now, those that came to be meanwhile among them."""
+        """The current end of each queue, including queues created meanwhile."""
         client = self._connected()
         try:
             queues = self._subscription.queues(client, refresh=True)
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: client.max_offset(queue) for queue in queues}
 
     def _end(self, queue: MessageQueue, offset: int, ends: Offsets) -> int:
-        """Where a queue that is read up to an offset may be read to."""
+        """The offset up to which a queue that was read up to an offset can be read now."""
         if queue not in ends:
             self._lost(f"{queue_name(queue)}: the queue is gone, offset {offset} was next")
             return offset
@@ -186,7 +186,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield max(size // self._message_size(start, end), 1)
 
     def _message_size(self, start: Offsets, end: Offsets) -> int:
-        """Bytes of a message, about: the mean of some where the queues with most waiting go on."""
+        """The approximate bytes of a message: the mean of some next messages of the longest
+        backlogs.
+        """
         size = count = 0
         by_waiting = sorted(end, key=lambda queue: start[queue] - end[queue])
         for queue in by_waiting[:_SAMPLED_QUEUES]:

@@ -115,11 +115,11 @@ class Subscription:
     # --- offsets
 
     def start(self, client: BlockingClient, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
-        """Where a new query starts in each queue."""
+        """The start offset of a new query in each queue."""
         return self._resolved(client, queues, self._starting, EARLIEST)
 
     def end(self, client: BlockingClient, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
-        """Where a batch ends in each queue."""
+        """The end offset of a batch in each queue."""
         assert self._ending is not None
         return self._resolved(client, queues, self._ending, LATEST)
 
@@ -215,7 +215,7 @@ def _pattern(options: Options) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise OptionError(f"option subscribePattern: {text!r} is no regular expression: "
+        raise OptionError(f"option subscribePattern: {text!r} is not a regular expression: "
                           f"{error}") from None
 
 

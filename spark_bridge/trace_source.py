@@ -105,7 +105,7 @@ class TraceReader(BatchReader):
 
 
 class TraceStreamReader(StreamReader):
-    """The same, as they come."""
+    """Reads trace events as a stream."""
 
     def __init__(self, options: Options, columns: list[Column]) -> None:
         super().__init__(options, MESSAGE_COLUMNS)

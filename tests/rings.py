@@ -29,7 +29,8 @@ OUTER: Final = ("crash", "install", "spark", "interop")
 CLIENTS: Final = {
     "interop/test_rounds.py": (
         "test_java_client_5", "test_java_client_4", "test_go_client", "test_python_client"),
-    "interop/test_admin_round.py": ("test_ours",),
+    "interop/test_admin_round.py": (
+        "test_java_admin_client_5_3_3_administers_our_broker",),
 }
 #: Files and folders of a ring, relative to this folder; the longest that fits decides.
 _PLACES: Final = {

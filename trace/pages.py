@@ -13,7 +13,7 @@ from twistmq.trace.records import TraceRecord, encode_records, record_keys
 
 __all__ = ["Page", "Pages"]
 
-#: A page is full with so many records, bytes of body or bytes of keys.
+#: A page is full at this number of records, of bytes of bodies or of bytes of keys.
 #: Source: AsyncTraceDispatcher takes 20 contexts and 128,000 bytes; properties hold 32,767 bytes.
 RECORDS_MAX: Final = 100
 BODY_BYTES_MAX: Final = 100_000

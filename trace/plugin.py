@@ -28,12 +28,13 @@ _SETTINGS: Final = (
             "Whether the broker traces sends and consumption of clients that do not trace "
             "themselves."),
     Setting("trace.topics", "text", "",
-            "The topics it does that for, apart by `;`; none: all but the broker's own."),
+            "The topics that trace.server covers, separated by `;`; empty: all but the broker's "
+            "own."),
     Setting("trace.buffer_max", "int", 20_000,
-            "Records that may wait to be written, and messages that may wait to be consumed; "
-            "what is more is dropped and counted.", unit="records", least=1),
+            "Records that may wait to be written, and messages that may wait to be consumed; more "
+            "are dropped and counted.", unit="records", least=1),
     Setting("trace.consume_timeout", "int", 900_000,
-            "A message that is not consumed for so long is recorded as timed out.",
+            "A message that is not consumed within this time is recorded as timed out.",
             unit="ms", least=1),
 )
 

@@ -63,7 +63,7 @@ PERIOD_BUSY_MS: Final = 20
 WRITE_MAX: Final = 100
 #: How often drops are logged and idle clients are forgotten, ms.
 LOG_PERIOD_MS: Final = 60_000
-#: Of so many topics it is remembered whether they are traced.
+#: Topics in the cache of whether they are traced.
 _TOPICS_MAX: Final = 4096
 #: In the properties of a message whose sender wants no trace of it.
 _NO_TRACE: Final = f"{names.TRACE_ON}\x01false"
@@ -257,7 +257,7 @@ class ServerTrace:
             self._append(pages, now_ms)
 
     def _taken(self, steady_ms: int, most: int) -> Pages:
-        """Take out what is to be written now."""
+        """Take the records to write now out of the buffer."""
         pages = Pages()
         watched = self._watched
         while watched and most > 0:
@@ -328,8 +328,8 @@ class ServerTrace:
         self.clients.forget_idle(steady_ms)
         dropped, self._dropped_logged = self.dropped - self._dropped_logged, self.dropped
         if dropped:
-            self.log.warn("{count} trace records were dropped: the buffer of {most} was full, or "
-                          "the store refused them", count=dropped, most=self._most)
+            self.log.warn("{count} trace records were dropped: the buffer of {most} records was "
+                          "full, or the store refused them", count=dropped, most=self._most)
 
     def runtime_info(self) -> Mapping[str, str]:
         return {"traceRecordsWritten": str(self.written),

@@ -32,7 +32,7 @@ CLIENTS_MAX: Final = 20_000
 
 
 class ClientKey(NamedTuple):
-    """A client as far as traces tell them apart."""
+    """The key by which traces distinguish clients."""
 
     #: Its address, 4 or 16 bytes.
     ip: bytes

@@ -68,7 +68,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class HalfQueue:
-    """One half queue and how far its check has come.
+    """One half queue and the offset of its check.
 
     :param offset: the first half message to look at.
     :param op_offset: the first op message that is not consumed.
@@ -99,7 +99,7 @@ class HalfQueue:
         self._unasked_full = False
 
     def begin(self) -> None:
-        """Begin a check; :meth:`step` goes on with it."""
+        """Begin a check; :meth:`step` continues it."""
         self._end = self._broker.store.queues.max_offset(HALF_TOPIC, self.queue_id)
         self._without_producer.clear()
         self._unasked_full = False
@@ -172,9 +172,9 @@ class HalfQueue:
         if self._unasked.of(host) + size > self._unasked.most(host, UNASKED_BYTES):
             if not self._unasked_full:
                 self._unasked_full = True
-                self.log.warn("half messages of queue {queue_id} have their producers asked before "
-                              "their own time: those that wait for it are over the share of their "
-                              "host in {size} bytes", queue_id=self.queue_id, size=UNASKED_BYTES)
+                self.log.warn("half messages of queue {queue_id} are checked before their own "
+                              "time: the waiting ones exceed the share of their host in {size} "
+                              "bytes", queue_id=self.queue_id, size=UNASKED_BYTES)
             return False
         self._unasked.add(host, size)
         return True
@@ -196,7 +196,8 @@ class HalfQueue:
         if not self._entries:
             least = store.queues.min_offset(HALF_TOPIC, self.queue_id)
             if self.offset < least:
-                self.log.warn("half queue {queue_id} begins at {least}, its check is at {offset}",
+                self.log.warn("half queue {queue_id} begins at {least}, but its check is at "
+                              "{offset}: the messages between are gone",
                               queue_id=self.queue_id, least=least, offset=self.offset)
                 self.offset = least
                 self.ops.skip_to(least)
@@ -240,8 +241,8 @@ class HalfQueue:
         if producer is None:
             if group not in self._without_producer:
                 self._without_producer.add(group)
-                self.log.warn("no producer of {group} is there to be asked how half messages "
-                              "ended, the first at {offset}", group=group,
+                self.log.warn("no producer of {group} is connected that could say how its half "
+                              "messages ended, the first at {offset}", group=group,
                               offset=message.queue_offset)
             return
         unique_key = properties.get(names.UNIQ_KEY)

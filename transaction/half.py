@@ -36,12 +36,12 @@ __all__ = ["born_ms", "check_body", "checks_of", "copy_of_half", "discarded_reco
 _OF_HALVES: Final = frozenset({
     names.REAL_TOPIC, names.REAL_QID, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES,
     names.TRAN_PREPARED_QUEUE_OFFSET})
-#: So many digits are in an int64, whatever they are.
+#: A number of this many digits always fits into an int64.
 _DIGITS_MAX: Final = 18
 
 
 def make_half(record: MessageRecord, properties: Mapping[str, str]) -> dict[str, str]:
-    """Make of a record that was sent a half message.
+    """Turn the record of a send into a half message.
 
     :param properties: what its sender gave and its unique key, parsed.
     :returns: the properties it has now, perhaps without those every message gets.
@@ -67,7 +67,7 @@ def make_half(record: MessageRecord, properties: Mapping[str, str]) -> dict[str,
 def final_record(
     message: StoredMessage | MessageRecord, properties: dict[str, str]
 ) -> MessageRecord:
-    """Make of a half message the one consumers see.
+    """Make the record that consumers see from a half message.
 
     Its properties stay as they are, with REAL_TOPIC, REAL_QID and TRAN_MSG, as in Apache's store.
 
@@ -108,7 +108,7 @@ def discarded_record(message: StoredMessage) -> MessageRecord:
 
 
 def resumed_record(message: StoredMessage) -> MessageRecord:
-    """Make of a half message that was given up a new one without any check-back.
+    """Make a new half message, without any check-back, from one that was given up.
 
     :raises BrokerError: when its properties do not say where it belongs.
     """
@@ -161,7 +161,7 @@ def checks_of(properties: Mapping[str, str]) -> int:
 
 
 def born_ms(message: StoredMessage | MessageRecord) -> int:
-    """When a half message was born, Unix ms; none is born after it was stored.
+    """The birth time of a half message, Unix ms, but never later than its store time.
 
     Differs from Apache, where one that says so is too young for everything until then.
     """

@@ -58,7 +58,8 @@ class TransactionMetrics:
         try:
             self._file.load(self._decode)
         except StoreDamaged as error:
-            self.log.error("open half messages are counted anew: {error}", error=str(error))
+            self.log.error("counting of open half messages starts at zero: {error}",
+                           error=str(error))
 
     def _decode(self, text: str) -> None:
         self.saved = TransactionMetricsSerializeWrapper.decode_saved(text.encode())

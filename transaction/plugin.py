@@ -44,20 +44,20 @@ __all__ = ["Plugin"]
 
 _SETTINGS: Final = (
     Setting("transactionTimeOut", "int", 6000,
-            "How old a half message is when its producer is first asked how it ended, unless "
-            "it says otherwise.", unit="ms", least=0, source="BrokerConfig"),
+            "The age at which the producer of a half message is first asked how it ended, unless "
+            "the message sets another.", unit="ms", least=0, source="BrokerConfig"),
     Setting("transactionCheckInterval", "int", 30_000,
             "How often half messages are checked.", unit="ms", least=1, source="BrokerConfig"),
     Setting("transactionCheckMax", "int", 15,
-            "After so many checks an open half message is given up.", least=0,
+            "The number of checks after which an open half message is given up.", least=0,
             source="BrokerConfig"),
     Setting("transactionOpMsgMaxSize", "int", 4096,
-            "Bytes of ended half messages' offsets that are written at once.", unit="bytes",
+            "The bytes of ended half messages' offsets at which they are written.", unit="bytes",
             least=1, source="BrokerConfig"),
     Setting("transactionOpBatchInterval", "int", 3000,
-            "How often fewer are written.", unit="ms", least=1, source="BrokerConfig"),
+            "How often fewer bytes are written.", unit="ms", least=1, source="BrokerConfig"),
     Setting("transactionMetricFlushInterval", "int", 3000,
-            "How often it is saved how many half messages are open.", unit="ms", least=1,
+            "How often the number of open half messages is saved.", unit="ms", least=1,
             source="BrokerConfig"),
 )
 

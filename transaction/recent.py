@@ -23,7 +23,7 @@ class Half(NamedTuple):
 
 
 class RecentHalves:
-    """By place in the log, those stored last; the oldest are let go of for new ones."""
+    """The latest half messages by commit-log offset; the oldest make room for new ones."""
 
     def __init__(self, size_max: int = SIZE_MAX) -> None:
         self._size_max = size_max

@@ -127,7 +127,7 @@ class TransactionService:
     # --- the check
 
     def period_ms(self) -> int:
-        """When to go on with the check, or begin the next one."""
+        """The time until the check continues, or the next one begins."""
         if self._checking is not None:
             return 1
         return max(self._broker.settings.int("transactionCheckInterval"), 1)
@@ -172,15 +172,16 @@ class TransactionService:
         return queue
 
     def _saved_offset(self, topic: str, queue_id: int) -> int:
-        """How far the last broker over this store has come in a queue, if it goes that far."""
+        """The saved offset of a queue's check, corrected to the range of the queue."""
         store = self._broker.store
         least = store.queues.min_offset(topic, queue_id)
         most = store.queues.max_offset(topic, queue_id)
         saved = self._broker.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
         offset = max(least, min(saved, most))
         if saved not in (-1, offset):
-            self.log.error("checks of {topic}-{queue_id} go on at {offset}: they were at {saved}, "
-                           "the queue has {least} to {most}", topic=topic, queue_id=queue_id,
+            self.log.error("checks of {topic}-{queue_id} continue at {offset}: the saved offset "
+                           "was {saved}, the queue has {least} to {most}",
+                           topic=topic, queue_id=queue_id,
                            offset=offset, saved=saved, least=least, most=most)
         return offset
 
@@ -201,7 +202,8 @@ class TransactionService:
             self._broker.store.commit_log.max_offset) or succeed(None)
         return durable.addCallbacks(
             lambda _: self._set_offsets(changed),
-            lambda failure: self.log.error("how far checks have come is not saved: {error}",
+            lambda failure: self.log.error("the progress of transaction checks cannot be saved: "
+                                           "{error}",
                                            error=failure.getErrorMessage()))
 
     def _set_offsets(self, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -213,7 +215,7 @@ class TransactionService:
     # --- stop
 
     def stop(self) -> Deferred[None] | None:
-        """Write the ends that wait, set how far checks have come: the kernel saves it."""
+        """Write the pending ends and set the offsets of the checks, which the kernel saves."""
         if self._broker.is_slave:
             return None
         self.batches.write()

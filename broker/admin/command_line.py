@@ -314,7 +314,7 @@ def _credentials(access_key: str | None) -> Credentials | None:
         except yaml.YAMLError:
             found = None
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is no YAML file with accessKey and secretKey")
+        raise ValueError(f"{path} is not a YAML file with accessKey and secretKey")
     keys = found.get("accessKey"), found.get("secretKey")
     if not (isinstance(keys[0], str) and isinstance(keys[1], str)):
         return None

@@ -464,7 +464,7 @@ LEFT_OUT: Final[dict[str, str]] = {
     "removeColdDataFlowCtrGroupConfig": "it is about cold data",
     "checkRocksdbCqWriteProgress": "it is about consume queues in RocksDB",
     "exportMetadataInRocksDB": "it reads files of RocksDB",
-    "exportPopRecord": "it moves POP records out of RocksDB, which has none here",
+    "exportPopRecord": "it moves POP records out of RocksDB, which is not used here",
     "rocksDBConfigToJson": "it reads files of RocksDB",
     **dict.fromkeys(("getSyncStateSet", "getControllerMetaData", "getControllerConfig",
                      "updateControllerConfig", "electMaster", "cleanBrokerMetadata"), _CONTROLLER),

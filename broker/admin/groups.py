@@ -153,7 +153,7 @@ def set_consume_mode(
 def consume_stats(
     session: Session, group: str, topic: str | None = None, route_topic: str | None = None
 ) -> ConsumeStats:
-    """How far a group has come, on all brokers that have its topic of retries, or the topic."""
+    """A group's offsets, from all brokers that have its retry topic, or the given topic."""
     total = ConsumeStats()
     places = session.brokers_of(topic or retry_topic(group), route_topic)
     header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
@@ -169,7 +169,7 @@ def consumer_progress(
     session: Session, *, group: str | None, topic: str | None, show_clients: bool,
     route_topic: str | None,
 ) -> Result:
-    """How far groups have come, or where one is in each queue."""
+    """The backlog of all groups, or the offsets of one group by queue."""
     if group is None:
         return _progress_of_all(session)
     return Table(PROGRESS, _progress(session, group, topic, show_clients, route_topic))

@@ -40,7 +40,7 @@ def pull(
     session: Session, address: str, queue: MessageQueue, offset: int, count: int,
     expression: str = "*",
 ) -> tuple[list[StoredMessage], int, bool]:
-    """Messages of a queue, where to go on, and whether its end was reached."""
+    """Messages of a queue, the next offset to pull, and whether the end was reached."""
     header = pull_header(queue, offset, _GROUP, max_count=count, expression=expression)
     reply = session.ask(address, RequestCode.PULL_MESSAGE, header, taken=_PULL_ENDS)
     result = pull_result(reply, address)

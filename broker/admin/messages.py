@@ -221,7 +221,7 @@ def _push(
     """Have one client consume messages now."""
     told = running_info(session, group, client).properties
     if told.get("PROP_CONSUME_TYPE") != ConsumeType.CONSUME_PASSIVELY:
-        raise AdminError(f"{client} is no push consumer: nothing can be pushed to it")
+        raise AdminError(f"{client} is not a push consumer: no message can be pushed to it")
     for message in messages:
         address = host_text(message.store_host)
         names = [each.name for each in session.all_brokers() if each.address == address]

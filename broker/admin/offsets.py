@@ -49,7 +49,7 @@ def offset_at(session: Session, address: str, queue: MessageQueue, at_ms: int) -
 def commit_offset(
     session: Session, address: str, group: str, queue: MessageQueue, offset: int
 ) -> None:
-    """Say for a group how far it has come."""
+    """Commit an offset for a group."""
     session.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset))
 

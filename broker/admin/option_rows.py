@@ -15,7 +15,7 @@ __all__ = [
 
 
 def needed(option: Option) -> Option:
-    """The same option where it must be given."""
+    """A copy of the option that is required."""
     return replace(option, required=True)
 
 

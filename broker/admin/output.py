@@ -41,7 +41,7 @@ def _text(cell: Cell) -> str:
         return f"{cell:.2f}"
     if isinstance(cell, list):
         return ", ".join(cell)
-    # A line of a table is one line, whatever a message holds; control characters move no cursor.
+    # A row of a table is always one line: control characters of a message are not printed as such.
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(cell))
 
 

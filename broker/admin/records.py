@@ -29,7 +29,7 @@ def body_text(message: StoredMessage, charset: str) -> str:
     try:
         codecs.lookup(charset)
     except LookupError:
-        raise AdminError(f"no encoding is called {charset}") from None
+        raise AdminError(f"there is no encoding {charset}") from None
     try:
         body = decompress(message.body, message.sys_flag)
     except Undecodable as error:

@@ -68,7 +68,7 @@ def send_message(
     queues = [each for each in session.write_queues(topic)
               if (broker is None or each.broker_name == broker) and queue in (None, each.queue_id)]
     if not queues:
-        raise AdminError(f"topic {topic} has no such queue to be written to")
+        raise AdminError(f"topic {topic} has no such queue for writing")
     chosen = queues[time.time_ns() // 1000 % len(queues)]
     properties = {name: text for name, text in ((KEYS, keys), (TAGS, tags)) if text is not None}
     yield _send(session, chosen, session.named(chosen.broker_name).address, body.encode(),

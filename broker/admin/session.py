@@ -63,7 +63,7 @@ class Session(Client):
         return list(self.options.name_servers) or super().name_servers
 
     def each(self, places: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
-        """Do something at each place; what fails there is told at the end, not here.
+        """Call a function for each place; failures are collected and shown at the end.
 
         :raises BrokerError: when it failed everywhere, and it was one place.
         """

@@ -85,7 +85,7 @@ def _of_topic(session: Session, topic: str, active_only: bool) -> Iterator[Row]:
 def broker_consume_stats(
     session: Session, *, broker: str, timeout_ms: int, level: int, order: bool
 ) -> Iterator[Row]:
-    """How far all groups of a broker have come, where they are at least so far behind."""
+    """The offsets of all groups of a broker whose backlog has at least the given size."""
     reply = session.ask(broker, RequestCode.GET_BROKER_CONSUME_STATS,
                         GetConsumeStatsInBrokerHeader(is_order=order), timeout_s=timeout_ms / 1000)
     found = ConsumeStatsList.decode_reply(reply.body)

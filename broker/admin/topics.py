@@ -192,7 +192,7 @@ def _config(session: Session, place: Broker, topic: str) -> TopicConfig | None:
 
 
 def topic_route(session: Session, *, topic: str, as_list: bool) -> Iterator[Row]:
-    """Where a topic is."""
+    """The route of a topic."""
     route = session.route(topic)
     queues = {data.broker_name: data for data in route.queue_datas}
     for data in sorted(route.broker_datas, key=lambda data: data.broker_name or ""):

@@ -79,7 +79,7 @@ class AddressServer:
         except RemotingError:
             raise
         except ValueError as error:
-            raise RemotingError(f"the answer has no meaning: {error}") from None
+            raise RemotingError(f"the answer cannot be used: {error}") from None
         except Exception as error:
             # Those of the library have no base of their own.
             raise RemotingConnectError(_reason(error)) from None

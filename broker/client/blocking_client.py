@@ -103,7 +103,7 @@ class BlockingClient(BlockingCluster):
         return reply.header(offsets.QueryConsumerOffsetResponseHeader).offset
 
     def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Say how far a group has come: the first offset it has not consumed."""
+        """Commit the offset of a group: the first offset it has not consumed."""
         header = offsets.UpdateConsumerOffsetRequestHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
             commit_offset=offset)

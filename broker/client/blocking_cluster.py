@@ -108,7 +108,7 @@ class BlockingCluster:
     # --- routes
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRouteData:
-        """Where a topic is.
+        """The route of a topic.
 
         :param refresh: ask even when the route is known.
         :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows it.

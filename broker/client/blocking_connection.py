@@ -193,7 +193,7 @@ def _connect(address: str, timeout_s: float, tls: ssl.SSLContext | None) -> sock
         host, port = split_address(address)
         connection = socket.create_connection((host, port), timeout_s)
     except TimeoutError:
-        raise RemotingConnectError(f"connect to {address} failed: it takes too long") from None
+        raise RemotingConnectError(f"connect to {address} failed: timed out") from None
     except (OSError, ValueError) as error:
         raise RemotingConnectError(f"connect to {address} failed: {error}") from None
     try:

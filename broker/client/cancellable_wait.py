@@ -21,7 +21,7 @@ class BoundedQuestion:
         self._asking: Deferred[Any] | None = None
 
     async def answer(self, asking: Deferred[T], seconds: float, what: str = "no answer") -> T:
-        """Wait for an answer; after so many seconds ``asking`` is cancelled.
+        """Wait for an answer; after the given seconds ``asking`` is cancelled.
 
         :raises RemotingTimeout: when it fails then, "``what`` within ``seconds`` s". Whatever else
             it fails with is raised as it is, CancelledError after :meth:`stop` too.

@@ -16,7 +16,7 @@ __all__ = ["OutgoingMessage", "PullResult", "PullStatus", "SendResult"]
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """A message that is to be sent."""
+    """A message to send."""
 
     topic: str
     body: bytes
@@ -30,7 +30,7 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message was stored; of a batch, its first."""
+    """The place where a message was stored; for a batch, that of its first message."""
 
     #: SUCCESS, or a code that says that it is stored and a flush or a slave was not waited for.
     code: int

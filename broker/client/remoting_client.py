@@ -145,7 +145,7 @@ class RemotingClient:
     def _failed(self, failure: Failure, address: str) -> None:
         reason = failure.getErrorMessage()
         if failure.check(CancelledError, ConnectingCancelledError):
-            reason = "the client is closed" if self._closed else "it takes too long"
+            reason = "the client is closed" if self._closed else "timed out"
         for waiting in self._connecting.pop(address):
             waiting.errback(RemotingConnectError(f"connect to {address} failed: {reason}"))
 

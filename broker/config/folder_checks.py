@@ -50,7 +50,7 @@ def not_writable(folder: Path) -> str:
     try:
         there = nearest_folder(folder)
         if not there.is_dir():
-            return f"{there} is no folder"
+            return f"{there} is not a folder"
         with tempfile.NamedTemporaryFile(dir=there, prefix=".twistmq-"):
             return ""
     except OSError as error:

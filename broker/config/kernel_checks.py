@@ -37,7 +37,8 @@ def _require_topics(settings: Settings) -> None:
     for name in ("brokerName", "brokerClusterName"):
         text = settings.text(name)
         if not can_be_directory(text) or len(text.encode()) > FILE_NAME_SIZE_MAX - _PREFIX_SIZE:
-            raise settings.error(name, "is in the names of topics, and no folder can be named so")
+            raise settings.error(name, "is a part of topic names, but cannot be in the name of a "
+                                       "folder")
     name = "msgTraceTopicName"
     if settings.flag("traceTopicEnable") and not can_be_directory(settings.text(name)):
-        raise settings.error(name, "is a topic's name, and no folder can be named so")
+        raise settings.error(name, "is a topic's name, but cannot be the name of a folder")

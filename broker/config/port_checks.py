@@ -39,7 +39,7 @@ def try_to_bind(interface: str, port: int) -> OSError | None:
 
 
 def cannot_listen(interface: str, port: int, purpose: str, error: OSError) -> BrokerError:
-    """The error of a port that cannot be had.
+    """The error of a port that cannot be opened.
 
     :param purpose: whose port it is and what sets it.
     """
@@ -87,8 +87,8 @@ def require_address(settings: Settings, name: str) -> None:
     interface = settings.text(name)
     error = try_to_bind(interface, 0)
     if error is not None:
-        why = ("is no address of this host" if error.errno == errno.EADDRNOTAVAIL
-               else f"is no address to listen on: {error.strerror or error}")
+        why = ("is not an address of this host" if error.errno == errno.EADDRNOTAVAIL
+               else f"is not an address to listen on: {error.strerror or error}")
         raise settings.error(name, why)
 
 
@@ -104,5 +104,5 @@ def require_number(settings: Settings, name: str) -> None:
         ipaddress.ip_address(text)
     except ValueError:
         raise settings.error(
-            name, "is no IP address: a host's name is taken from the file or the command line "
+            name, "is not an IP address: a host's name is taken from the file or the command line "
                   "only, because it has to be looked up") from None

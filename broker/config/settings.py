@@ -111,7 +111,7 @@ class Setting:
         except ValueError:
             raise self.error(text, place, f"is not {_KIND_NAMES[self.kind]}") from None
         if self.choices and value not in self.choices:
-            raise self.error(text, place, f"is none of {', '.join(self.choices)}")
+            raise self.error(text, place, f"is not one of {', '.join(self.choices)}")
         if self.kind in ("int", "float"):
             assert isinstance(value, (int, float))
             if not self.least <= value <= self.most:
@@ -296,7 +296,8 @@ class Settings:
         """
         for name in changes:
             if name in self._rows and self._rows[name].is_fixed:
-                raise SettingsError(f"{name}: it is read at the start, no tool may change it")
+                raise SettingsError(f"{name}: it is read at the start only, a tool cannot change "
+                                    "it")
             if not self._is_known(name):
                 guess = similar_name(name, self._rows)
                 raise SettingsError(f"{name}: there is no such setting"
@@ -375,7 +376,7 @@ class Settings:
         return again
 
     def pending(self, names: Iterable[str]) -> list[str]:
-        """Those of some settings that have another value from the next start on."""
+        """The given settings whose value will be another one at the next start."""
         return [name for name in names if name in self._pending]
 
     def save(self, names: Iterable[str]) -> None:

@@ -41,8 +41,7 @@ def change_settings(
                                  "Can not update config in black list.")
         if refused := sorted(closed & changes.keys()):
             raise RequestRefused(ResponseCode.NO_PERMISSION,
-                                 f"{refused[0]}: no tool may change it here, it is changed in the "
-                                 "file")
+                                 f"{refused[0]}: a tool cannot change it, change it in the file")
         return changes, settings.update(changes, save=True)
     except (SettingsError, BrokerError) as error:
         if isinstance(error, RequestRefused):

@@ -1,4 +1,4 @@
-"""Where a broker asks for its name servers: what the settings say of an address server, and of DNS.
+"""The settings of the address server, and of DNS, which a broker asks for its name servers.
 
 Source: MixAll.getWSAddr, BrokerController.initializeBrokerScheduledTasks @5.3.3.
 """
@@ -40,15 +40,15 @@ def looks_names_up(settings: Settings) -> bool:
 
 
 def address_server_url(settings: Settings) -> str:
-    """Where it is asked.
+    """The URL of the address server.
 
     :raises SettingsError: when the settings name no place.
     """
     domain, group = settings.text(_DOMAIN).strip(), settings.text(_GROUP).strip()
     host = _HOST.fullmatch(domain)
     if host is None:
-        raise settings.error(_DOMAIN, "is no HOST or HOST:PORT")
+        raise settings.error(_DOMAIN, "is not HOST or HOST:PORT")
     if _PATH.fullmatch(group) is None:
-        raise settings.error(_GROUP, "is no part of an address of HTTP")
+        raise settings.error(_GROUP, "cannot be a part of an HTTP URL")
     port = "" if host[2] else f":{_PORT}"
     return f"http://{domain}{port}/rocketmq/{group}"

@@ -166,7 +166,7 @@ def name_server_settings(up: Settings) -> Settings:
 
 
 def log_folder(settings: Settings) -> str:
-    """Where logs go: ``log.dir``, or ``logs`` in the folder of the data.
+    """The folder of the logs: ``log.dir``, or ``logs`` in the folder of the data.
 
     With ``isolateLogEnable`` in a folder of the broker's in it. Source: BrokerStartup @5.3.3.
     """
@@ -242,7 +242,7 @@ def refuse_unread(settings: Settings) -> None:
             raise StartRefused(EXIT_REFUSED, f"{name}={asked}: {missing}")
     if _asked(settings, "storeType") not in ("", "default"):
         raise StartRefused(EXIT_REFUSED, f"storeType={settings.unknown['storeType'].strip()}: "
-                                         "consume queues are in files only here")
+                                         "consume queues can only be in files here")
     if settings.has("brokerRole"):
         _refuse_unreplicated(settings)
 
@@ -261,7 +261,8 @@ def _refuse_unreplicated(settings: Settings) -> None:
     for name in _REPLICATION:
         if _asked(settings, name) == "true":
             # Differs from Apache: a lone broker must not pass for a replicated one.
-            raise StartRefused(EXIT_REFUSED, f"{name}=true: this replication does not exist here")
+            raise StartRefused(EXIT_REFUSED, f"{name}=true: this kind of replication is not "
+                                             "supported here")
     role = settings.text("brokerRole")
     if role != "ASYNC_MASTER" and not settings.is_provided("brokerRole", role):
         missing = ("no master's messages come here" if role == "SLAVE"
@@ -334,7 +335,7 @@ def _with_guess(name: str, known: Collection[str]) -> str:
 
 
 def _address_notices(settings: Settings) -> list[str]:
-    """Say when clients are told an address at which they do not find this broker."""
+    """A notice if clients cannot reach this broker at the address they are told."""
     listens, told = settings.text("bindAddress"), settings.text("brokerIP1")
     if told in WILDCARDS:
         return [f"brokerIP1={told} is an address that no client can connect to"]

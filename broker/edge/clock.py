@@ -37,7 +37,7 @@ monotonic: Final = time.monotonic
 
 
 def monotonic_ms() -> int:
-    """The same in ms."""
+    """The monotonic clock in ms."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -85,7 +85,7 @@ def _raised_limit() -> int:
             return limit
         except (OSError, ValueError):
             continue
-    Logger().warn("the limit of open files stays at {limit}", limit=soft)
+    Logger().warn("cannot raise the limit of open files: it stays at {limit}", limit=soft)
     return soft
 
 
@@ -98,7 +98,7 @@ def open_files_fault(limit: int) -> str | None:
 
 
 def connections_max() -> int:
-    """How many connections leave a store the descriptors it may need.
+    """The limit of connections at which the store still gets the descriptors it needs.
 
     The store opens up to half of them for its queues, see OPEN_QUEUE_FILES_MAX.
     """

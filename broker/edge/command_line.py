@@ -62,7 +62,7 @@ def put_ports(overrides: dict[str, str], namesrv_port: object, broker_port: obje
             continue
         if name in overrides:
             raise boot.StartRefused(boot.EXIT_USAGE, f"{option} {port} and {name}="
-                                    f"{overrides[name]} say the same: give one of them")
+                                    f"{overrides[name]} mean the same: give one of them")
         overrides[name] = str(port)
 
 

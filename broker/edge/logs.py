@@ -129,7 +129,8 @@ def level_filter(settings: Settings) -> LogLevelFilterPredicate:
         except InvalidLogLevelError:
             names = ", ".join(level.name for level in LogLevel.iterconstants())
             raise settings.error(
-                "log.levels", f"says {pair!r}, not part=level with one of {names}") from None
+                "log.levels", f"contains {pair!r}, which is not part=level with one of "
+                              f"{names}") from None
     return predicate
 
 

@@ -96,7 +96,7 @@ class NameServerList:
         ]
 
     def fetch(self) -> Deferred[None] | None:
-        """Ask the address server, or DNS, if one is to be asked; what goes wrong is logged."""
+        """Ask the address server, or DNS, if the settings say so; failures are logged."""
         if not self._asks:
             self.fault = ""
             return None
@@ -117,11 +117,12 @@ class NameServerList:
         finally:
             self._fetching = None
         if fault and fault != self.fault:
-            self.log.warn("name servers' addresses are not known anew: {fault}", fault=fault)
+            self.log.warn("cannot look up the name servers' addresses, the old ones stay in use: "
+                          "{fault}", fault=fault)
         # DNS may say the same in another order each time.
         is_changed = set(found) != set(self._fetched) and bool(found or not fault)
         if is_changed or (self.fault and not fault):
-            self.log.info("the name servers are {found}, they were {old}",
+            self.log.info("the name servers are now {found}, before {old}",
                           found=found, old=self._fetched)
         self.fault = fault
         if is_changed:

@@ -84,5 +84,6 @@ class PeriodicService(Service):
         try:
             return int(period())
         except Exception:
-            self.log.failure("periodic task {task} cannot tell its period", task=task.name)
+            self.log.failure("the period of periodic task {task} cannot be computed",
+                             task=task.name)
             return _PERIOD_UNKNOWN_MS

@@ -53,7 +53,7 @@ def load_hooks(
 
 
 def _plugins_check(load: Callable[[Settings], object]) -> SettingCheck:
-    """That a start finds the plugins it is told to use, and has with them what it needs.
+    """A check that a start finds the configured plugins, and that their own checks pass.
 
     :param load: finds them, and adds the checks that go with them.
     """
@@ -72,7 +72,7 @@ def _plugins_check(load: Callable[[Settings], object]) -> SettingCheck:
 def load_namesrv_hooks(
     settings: Settings, plugins: Sequence[tuple[str, object]] = (), up: Settings | None = None
 ) -> Hooks:
-    """The same for a name server.
+    """Load the plugins of a name server.
 
     :param up: the settings of the process, where those of a name server are a part of them: they
         have the values of what plugins declare.

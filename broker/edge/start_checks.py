@@ -49,7 +49,7 @@ _ROWS: Final = (
 
 
 def broker_host_checks(*, on_disk: bool = True) -> list[SettingCheck]:
-    """Those of a broker.
+    """The host checks of a broker.
 
     :param on_disk: whether its store is on a disk of the host's; else it is a test's.
     """
@@ -70,7 +70,7 @@ def broker_host_checks(*, on_disk: bool = True) -> list[SettingCheck]:
 
 
 def namesrv_host_checks(port_setting: str = "listenPort") -> list[SettingCheck]:
-    """Those of a name server.
+    """The host checks of a name server.
 
     :param port_setting: what users set its port by.
     """
@@ -119,7 +119,7 @@ def _kv_folder(settings: Settings) -> None:
     """:raises SettingsError: when the file could be in no folder."""
     try:
         there = nearest_folder(Path(settings.text("kvConfigPath")).parent)
-        why = "" if there.is_dir() else f"{there} is no folder"
+        why = "" if there.is_dir() else f"{there} is not a folder"
     except OSError as error:
         why = error.strerror or str(error)
     if why:

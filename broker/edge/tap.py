@@ -124,7 +124,7 @@ class Starter:
         error = failure.value
         assert error is not None
         if isinstance(error, CancelledError):
-            self.log.info("the start was given up: the process is told to stop")
+            self.log.info("the start is cancelled: the process was asked to stop")
             return
         self.status = boot.exit_status(error)
         if isinstance(error, boot.EXPECTED_FAILURES):

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 #: Syncs that take longer in the mean are not quick, seconds: a fifth of what counts as a stall.
 QUICK_SECONDS: Final = 0.002
-#: Of one sync, however long it took, so much enters the mean: one in thousands stalls on every
-#: disk, and a few in a row are what makes a disk slow.
+#: The most that one sync adds to the mean, seconds: one sync in thousands stalls on every disk, and
+#: only several in a row make a disk slow.
 STALL_SECONDS: Final = 3 * QUICK_SECONDS
 #: How long syncs go to a thread when they were not quick, seconds; doubled each time, to the most.
 SLOW_SECONDS_LEAST: Final = 1.0

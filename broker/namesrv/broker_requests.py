@@ -151,7 +151,8 @@ class BrokerRequests:
         body = table.encode() if table else b""
         is_too_long = len(body) > KV_REPLY_SIZE_MAX
         if is_too_long and not self._is_too_long:
-            self.log.warn("brokers are not sent {namespace}: its values have {size} bytes",
+            self.log.warn("registering brokers do not get the namespace {namespace}: its values "
+                          "take {size} bytes, too many for a reply",
                           namespace=ORDER_TOPIC_NAMESPACE, size=len(body))
         self._is_too_long = is_too_long
         return b"" if is_too_long else body

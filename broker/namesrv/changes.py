@@ -57,7 +57,7 @@ class Changes:
     def begin(self, work: Generator[None, None, None]) -> None:
         """Do long work without an answer, behind the changes that came before it."""
         self._lane.run(work, _OWN).addErrback(lambda failure: self.log.failure(
-            "a change of the tables failed", failure=failure))
+            "a change of the route tables failed", failure=failure))
 
     def work(
         self, change: _Work, channel: Channel, *, ends_with_it: bool = False, size_bytes: int = 0
@@ -76,11 +76,11 @@ class Changes:
         if (waiting and size_bytes > CHANGES_BYTES_FREE
                 and waiting + size_bytes > self._bytes.most(host, CHANGES_BYTES_MAX)):
             change.close()
-            self.log.warn("a change of {size} bytes from {peer} is refused: {waiting} bytes of its "
-                          "host's wait", size=size_bytes, peer=channel.remote_address,
+            self.log.warn("refused a change of {size} bytes from {peer}: {waiting} bytes from its "
+                          "host already wait", size=size_bytes, peer=channel.remote_address,
                           waiting=waiting)
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
-                                 f"{waiting} bytes of this host's changes wait")
+                                 f"{waiting} bytes of this host's changes wait already")
         self._bytes.add(host, size_bytes)
 
         def release(result: Any) -> Any:

@@ -135,7 +135,7 @@ class KVConfig:
         return self._change(_Change(namespace, key, None))
 
     def _refused(self, why: str) -> RequestRefused:
-        self.log.warn("value refused: {why}", why=why)
+        self.log.warn("key-value configuration: value refused: {why}", why=why)
         return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
 
     def _change(self, change: _Change) -> Deferred[None]:
@@ -190,10 +190,12 @@ class KVConfig:
         self.fault = ""
         for change in taken:
             if change.value is None:
-                self.log.info("value forgotten: {namespace} {key}", namespace=change.namespace,
+                self.log.info("key-value configuration: value deleted: {namespace} {key}",
+                              namespace=change.namespace,
                               key=change.key)
             else:
-                self.log.info("value kept: {namespace} {key}, {size} characters",
+                self.log.info("key-value configuration: value set: {namespace} {key}, {size} "
+                              "characters",
                               namespace=change.namespace, key=change.key, size=len(change.value))
             change.done.callback(None)
         self._go_on()
@@ -203,13 +205,15 @@ class KVConfig:
         if isinstance(error, OSError):
             error = StoreError(f"{self._file.path}: {error.strerror}")
         self.fault = str(error)
-        self.log.warn("{count} changes are undone: {error}", count=len(taken), error=str(error))
+        self.log.warn("key-value configuration cannot be saved, {count} changes are undone: "
+                      "{error}",
+                      count=len(taken), error=str(error))
         for change in taken:
             change.done.errback(error)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Save what came meanwhile, or tell who waits that nothing is left."""
+        """Save the changes that arrived meanwhile, or fire the Deferreds of ``when_saved``."""
         self._is_saving = False
         if self._waiting:
             self._save_waiting()
@@ -219,7 +223,7 @@ class KVConfig:
             waiting.callback(None)
 
     def when_saved(self) -> Deferred[None]:
-        """Fires when no change waits."""
+        """Fires when all changes are saved."""
         if not self._is_saving:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
@@ -253,7 +257,7 @@ def _table_size(table: _Table) -> int:
 
 
 def _growth(table: _Table, change: _Change) -> int | None:
-    """By how many bytes a change makes a table longer; None when it changes nothing."""
+    """The bytes by which a change makes the table longer; None if it changes nothing."""
     values = table.get(change.namespace, {})
     before = values.get(change.key)
     if change.value == before:

@@ -231,7 +231,7 @@ class RouteRoom:
     # --- time
 
     def forget_old(self, now_ms: int) -> None:
-        """Keep nothing any longer than it is to be kept; periodic."""
+        """Drop the reserved places whose time is over; called periodically."""
         self.now_ms = max(self.now_ms, now_ms)
         for key in [key for key, place in self._places.items()
                     if place.until_ms is not None and place.until_ms <= self.now_ms]:

@@ -57,9 +57,9 @@ class _Parts:
         check_size(self._name, self.size_bytes)
 
     def into(self, body: bytes, brackets: bytes) -> bytes:
-        """A body with the rows in place of none.
+        """Insert the rows into a body that was encoded with an empty member.
 
-        In a text each quote has a backslash before it: the name is found as a key only.
+        The name is found as a key only, because quotes inside JSON strings are escaped.
         """
         empty = b'"%b":%b' % (self._name.encode(), brackets)
         begin, found, end = body.partition(empty)
@@ -68,7 +68,7 @@ class _Parts:
 
 
 def check_size(name: str, size_bytes: int) -> None:
-    """:raises ReplyTooLong: when no frame holds a member of so many bytes, or more."""
+    """:raises ReplyTooLong: when a member of this size does not fit into a frame."""
     if size_bytes > BODY_SIZE_MAX:
         raise ReplyTooLong(f"{name} has over {BODY_SIZE_MAX} bytes, a frame may have "
                            f"{FRAME_SIZE_MAX}: ask for less")

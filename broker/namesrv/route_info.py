@@ -106,7 +106,8 @@ class RouteInfoManager:
             return MasterOfGroup()
         if new.broker_id not in addresses and len(new.topics.topic_config_table) == 1:
             self.refused_count += 1
-            self.log.warn("one topic of {address} came before its broker {name} was registered",
+            self.log.warn("the broker {name} at {address} sent a single topic before its full "
+                          "registration",
                           address=new.address, name=new.broker_name)
             return None
         self.taken_count += 1
@@ -124,7 +125,8 @@ class RouteInfoManager:
             self.tables, new, is_changed, is_current=is_current,
             drop_missing=self._flag("deleteTopicWithBrokerRegistration"))
         if not is_current():
-            self.log.info("{address} left while it was registered as {name}", address=new.address,
+            self.log.info("{address} disconnected during its registration as {name}",
+                          address=new.address,
                           name=new.broker_name)
             return None
         if new.broker_id < lowest_before:
@@ -143,7 +145,7 @@ class RouteInfoManager:
         return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
 
     def _see(self, now_ms: int) -> None:
-        """Note the time."""
+        """Note the time of a broker's sign of life."""
         room = self.tables.room
         room.now_ms = max(room.now_ms, now_ms)
 
@@ -156,8 +158,9 @@ class RouteInfoManager:
             return False
         theirs, ours = live.data_version.state_version, new.topics.data_version.state_version
         if theirs > ours:
-            self.log.warn("{address} is not registered as {name} {broker_id}: {holder} has state "
-                          "{theirs}, it has {ours}", address=new.address, name=new.broker_name,
+            self.log.warn("{address} is not registered as {name} {broker_id}: {holder} has the "
+                          "newer state version {theirs}, it has {ours}",
+                          address=new.address, name=new.broker_name,
                           broker_id=new.broker_id, holder=holder, theirs=theirs, ours=ours)
         return theirs > ours
 
@@ -297,7 +300,7 @@ class RouteInfoManager:
         reason to forget anything.
         """
         if self.tables.live_as(cluster, address, broker_name) is None:
-            self.log.info("{address} of {cluster} has left already as {name}, or was never there",
+            self.log.info("{address} of {cluster} unregistered as {name}, but was not registered",
                           address=address, cluster=cluster, name=broker_name)
             return False
         self._leave([BrokerKey(cluster, address, broker_name)], "unregistered")
@@ -315,10 +318,10 @@ class RouteInfoManager:
         expired = {key: live for key, live in self.tables.live.items()
                    if live.last_update_ms + live.timeout_ms < now_ms}
         for key, live in list(expired.items())[:_NAMES_LOGGED_MAX]:
-            self.log.warn("the broker at {address} said nothing for {timeout_ms} ms",
+            self.log.warn("no heartbeat from the broker at {address} for {timeout_ms} ms",
                           address=key.address, timeout_ms=live.timeout_ms)
         if len(expired) > _NAMES_LOGGED_MAX:
-            self.log.warn("{count} more brokers said nothing for too long",
+            self.log.warn("no heartbeat from {count} more brokers for too long",
                           count=len(expired) - _NAMES_LOGGED_MAX)
         self._leave(expired, "silent")
         in_use = {live.channel.channel_id for live in self.tables.live.values()}
@@ -357,9 +360,9 @@ class RouteInfoManager:
         if gone:
             self._later(tables.dropping())
         for name in gone[:_NAMES_LOGGED_MAX]:
-            self.log.info("broker {name} is gone", name=name)
+            self.log.info("the last broker named {name} is gone", name=name)
         if len(gone) > _NAMES_LOGGED_MAX:
-            self.log.info("{count} more brokers are gone", count=len(gone) - _NAMES_LOGGED_MAX)
+            self.log.info("{count} more broker names are gone", count=len(gone) - _NAMES_LOGGED_MAX)
 
     def _wiping(self, name: str) -> Generator[None, None, None]:
         """Keep producers from a name as long as it has no master."""

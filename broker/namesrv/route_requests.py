@@ -92,7 +92,7 @@ class RouteRequests:
         ]
 
     def route(self, request: Request[ZonedGetRouteInfoRequestHeader]) -> Handled:
-        """Where is a topic?
+        """Answer the route of a topic.
 
         Differs from Apache: a route cut down to a zone keeps the JSON form its asker reads.
         """

@@ -37,7 +37,7 @@ _MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class RouteViews:
-    """Reads the tables; what it returns may share parts with them and is to be encoded at once.
+    """Reads the tables. Results may share parts with them, so they must be encoded at once.
 
     :param flag: a setting's value by name, asked each time.
     """
@@ -47,7 +47,7 @@ class RouteViews:
         self._flag = flag
 
     def is_long(self, topic: str) -> bool:
-        """Whether the route of a topic is to be made in slices.
+        """Whether the route of a topic is so long that it must be made in slices.
 
         A few broker names may have hundreds of addresses, or mappings of thousands of queues.
         """
@@ -63,7 +63,7 @@ class RouteViews:
         return len(names) + parts // _PARTS_OF_ROW > LONG_COUNT
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic is; None when no broker has it."""
+        """The route of a topic; None if no broker has it."""
         return run_to_completion(self.routing(topic))
 
     def routing(self, topic: str) -> Generator[None, None, TopicRouteData | None]:
@@ -165,7 +165,7 @@ class RouteViews:
     def _chosen(
         self, is_chosen: Callable[[str, Mapping[str, QueueData]], bool]
     ) -> Generator[None, None, list[str]]:
-        """Topics that are there, and something says yes to."""
+        """The existing topics that pass a test."""
         tables = self._tables
         chosen: list[str] = []
         for number, topic in enumerate(list(tables.topics), 1):

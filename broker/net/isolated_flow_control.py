@@ -61,6 +61,6 @@ class IsolatedFlowControl:
         """Log at each power of two: the plugin may raise a hundred times a second."""
         self.fault_count += 1
         if self.fault_count & (self.fault_count - 1) == 0:
-            self.log.failure("flow control raised in {what}, fault number {count}", what=what,
+            self.log.failure("flow control failed in {what}, failure number {count}", what=what,
                              count=self.fault_count)
         return frames, ()

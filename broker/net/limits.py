@@ -76,8 +76,8 @@ class ConnectionCount:
         self.refused += 1
         # Log at each power of two: a flood of connections gives few lines.
         if self.refused & (self.refused - 1) == 0:
-            self.log.warn("connection refused: there are {count}, as many as the limit of open "
-                          "files allows; number {refused}", count=self.count,
+            self.log.warn("connection refused: {count} are open, as many as the limit of open "
+                          "files allows; {refused} refused so far", count=self.count,
                           refused=self.refused)
         return False
 

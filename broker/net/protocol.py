@@ -463,7 +463,7 @@ class RemotingProtocol(Protocol):
     def response_received(self, command: RemotingCommand) -> None:
         waiting = self._pending.pop(command.opaque, None)
         if waiting is None:
-            self.log.debug("reply {opaque} from {peer} answers nothing that waits",
+            self.log.debug("unexpected reply {opaque} from {peer}: no request waits for it",
                            opaque=command.opaque, peer=self.remote_address)
             return
         answer, timeout = waiting

@@ -53,7 +53,7 @@ _FAULTS: Final = {
     7: "its signature is wrong", 9: "it is not valid yet", 10: "it has expired",
     18: "it is signed by itself and not trusted", 19: "its chain ends in one that is not trusted",
     20: "its issuer is not trusted", 21: "its issuer is not trusted", 23: "it was revoked",
-    24: "its issuer is no authority", 26: "it is not made for this purpose",
+    24: "its issuer is not an authority", 26: "it is not made for this purpose",
     62: "it is for another host", 64: "it is for another address",
 }
 #: Validity of a test-mode certificate, days. Each start of the process makes another one.
@@ -71,7 +71,7 @@ class _Credentials:
         self.subject = ""
         if not files.cert:
             if files.key:
-                raise SettingsError(f"{files.prefix}.certPath: missing, it goes with "
+                raise SettingsError(f"{files.prefix}.certPath: missing, it is required with "
                                     f"{files.prefix}.keyPath")
             return
         chain = _certificates(f"{files.prefix}.certPath", files.cert)
@@ -113,7 +113,7 @@ def _certificates(setting: str, path: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(_read(setting, path))
     except ValueError:
-        raise SettingsError(f"{setting}: {path} has no certificate of PEM") from None
+        raise SettingsError(f"{setting}: {path} contains no PEM certificate") from None
 
 
 def _private_key(files: KeyFiles) -> Any:
@@ -129,7 +129,7 @@ def _private_key(files: KeyFiles) -> Any:
         raise SettingsError(f"{setting}: {path} {why} {files.prefix}.keyPassword") from None
     except (ValueError, UnsupportedAlgorithm):
         why = "or keyPassword is not its password" if files.password else ""
-        raise SettingsError(f"{setting}: {path} has no private key of PEM {why}".rstrip()) from None
+        raise SettingsError(f"{setting}: {path} has no PEM private key {why}".rstrip()) from None
 
 
 def _trust_root(files: KeyFiles) -> Any:

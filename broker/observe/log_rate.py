@@ -1,4 +1,4 @@
-"""Lines of the log that would come again and again: of clients, and of failures that go on."""
+"""Limits log lines that would repeat endlessly, about clients and lasting failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MINUTE_MS: Final = 60_000
 
 
 class LineRate:
-    """Says of one kind of line whether it is to be written: a few a minute, then their number.
+    """Decides whether a line of one kind is written: a few a minute, then only their number.
 
     :param lines_max: how many are written of a minute.
     """

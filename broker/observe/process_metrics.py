@@ -28,7 +28,7 @@ def process_metrics(
 
 
 def serve_http(reactor: Any, resource: Any, port: int, interface: str) -> OpenHttpPort:
-    """Open a port for pages of plugins; :raises OSError: when it cannot be had."""
+    """Open a port for pages of plugins; :raises OSError: when it cannot be opened."""
     from twistmq.broker.net.http_port import HttpPort  # twisted.web takes megabytes
 
     return HttpPort(reactor, resource, port, interface)

@@ -28,7 +28,7 @@ DAY_SECONDS: Final = 86_400
 WINDOWS_SECONDS: Final = (10, MINUTE_SECONDS, 600, HOUR_SECONDS, DAY_SECONDS)
 #: How often sums are to be sampled, ms.
 SAMPLE_PERIOD_MS: Final = 1000
-#: A window moves in steps of a tenth of it, so that so many samples and one cover it.
+#: A window moves in steps of a tenth of it: this many samples and one more cover it.
 _STEPS: Final = 10
 #: Numbers of a sample: Unix ms, messages, bytes, requests.
 _WIDTH: Final = 4
@@ -50,7 +50,7 @@ class Window:
     count: int
     size: int
     seconds: float
-    #: In so many requests; 0: these are not counted.
+    #: The number of requests; 0 if they are not counted.
     requests: int = 0
 
     @property
@@ -105,7 +105,7 @@ Key = tuple[str, ...]
 
 
 def _anything(key: Key) -> bool:
-    """Of statistics that know of no topics and groups."""
+    """The default of ``is_known``: every key is counted."""
     return True
 
 
@@ -170,7 +170,7 @@ class BrokerStats:
         return item
 
     def _is_counted(self, key: Key) -> bool:
-        """Whether a key that is new is to be counted apart."""
+        """Whether a new key gets a counter of its own."""
         if len(key) == 1:
             return True
         return len(self._items) < self.items_max and self.is_known(key)

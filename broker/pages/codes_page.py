@@ -22,7 +22,7 @@ __all__ = ["codes_page", "servers"]
 _HEAD = """\
 # Codes
 
-A request whose code nobody serves is refused with REQUEST_CODE_NOT_SUPPORTED, and the reason that
+A request whose code is not served is refused with REQUEST_CODE_NOT_SUPPORTED, and the reason that
 stands here. "Not on VIP": the port two below the main one does not serve it. A header of over
 64 KiB, or a body, is refused with INVALID_PARAMETER, of a send with MESSAGE_ILLEGAL, where no other
 bound stands here.

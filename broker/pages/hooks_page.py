@@ -40,10 +40,10 @@ word_filter = "word_filter:WordFilter"
 
 An implementation takes any subset of a hook's arguments, by name; what hooks are given and return
 is under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a
-function from a record to a number, and `BrokerError` any error with a response code. What a plugin
-imports is under [Modules](#modules-that-plugins-import). A package with
-every hook is in [tests/plugin_package](../tests/plugin_package), in a checkout; the settings
-`plugins.enabled` and `plugins.disabled` pin which plugins are used.
+function from a record to a number, and `BrokerError` any error with a response code. The names a
+plugin imports are under [Modules](#modules-that-plugins-import). A package with every hook is in
+[tests/plugin_package](../tests/plugin_package), in a checkout; the settings `plugins.enabled` and
+`plugins.disabled` pin which plugins are used.
 
 ## A whole plugin
 
@@ -147,7 +147,7 @@ def word_filter(address, topic):
   the plugins in use.
 - Where are its metrics? With those of the broker, once `twistmq[metrics]` is installed and
   `metricsExporterType=PROM` is set: at `/metrics` of the port `metricsPromExporterPort`.
-- What if two plugins have one name? A third party's replaces the stock plugin of its name. A plugin
+- Two plugins with one name: a third party's replaces the stock plugin of its name. A plugin
   with a setting of another one is left out; of two handlers, commands or metrics with one code or
   name, those of the plugin called first are used.
 - Hooks that run before there is a broker are static or class methods: `register_settings`,

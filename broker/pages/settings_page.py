@@ -27,13 +27,13 @@ warning; a value that is not of its type stops the start. `~` is `$HOME`, or the
 folder where that is not set.
 
 Tools change settings of a broker or a name server that runs (`mqadmin updateBrokerConfig`,
-`updateNamesrvConfig`), and the file with them. A change holds at once; where the last column says
-so, it holds from the next start on. A value with which the next start would fail is refused, as
+`updateNamesrvConfig`), and the file with them. A change takes effect at once or, where the last
+column says so, at the next start. A value with which the next start would fail is refused, as
 `twistmq doctor` would tell it; so is a name that neither this page, nor Apache's broker, nor the
 file has.
 
-A name server has no accounts, so whoever reaches its port can send it a change. It takes changes of
-these settings only: {open_settings}. The others are changed in its file.
+A name server has no accounts, so every client that reaches its port can send it a change. It takes
+changes of these settings only: {open_settings}. The others are changed in its file.
 
 This page is written by `python -m twistmq.broker.pages.settings_page` from the rows in
 `broker/config/setting_rows.py` and of the stock plugins.

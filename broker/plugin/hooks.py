@@ -138,7 +138,8 @@ class Hooks(PluginRegistry):
             try:
                 return make(record)
             except FAULTS:
-                self.log.failure("what numbers queue entries of {topic} raised", topic=topic)
+                self.log.failure("the tags code of a message of {topic} cannot be computed, the "
+                                 "hash of its tag is used", topic=topic)
                 return record.tags_code
 
         return make_or_keep
@@ -393,7 +394,7 @@ class Hooks(PluginRegistry):
         return _by("name", self._rows("collect_metrics", MetricFamily))
 
     def namesrv_metrics(self) -> dict[str, MetricFamily]:
-        """Those of a name server."""
+        """The metrics that plugins add to a name server."""
         return _by("name", self._rows("collect_namesrv_metrics", MetricFamily))
 
     def runtime_info(self) -> dict[str, str]:

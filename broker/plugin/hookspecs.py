@@ -156,7 +156,7 @@ def provide_transaction_service() -> ITransactionService | None:
 
 @hookspec(first_answer=True)
 def provide_broadcast_offsets() -> IBroadcastOffsets | None:
-    """Supply what knows how far each client of a broadcast group has come.
+    """Supply the provider of consumer offsets for broadcast groups.
 
     Called before the broker listens; what the plugin called first supplies is used. Without one
     such clients pull from where they say. Cost class: once; what it returns, request.
@@ -345,7 +345,7 @@ def after_consume(context: ConsumeContext) -> None:
 
 @hookspec()
 def complete_topic_tables(tables: TopicConfigSerializeWrapper, registering: bool) -> None:
-    """All topics are about to be told: add what else there is to know of some.
+    """Add data to the tables of all topics, before they are registered or sent to a tool.
 
     Cost class: rare.
 

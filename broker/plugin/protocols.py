@@ -169,7 +169,9 @@ class Broker(Server, Protocol):
 
     @property
     def foreground(self) -> Scheduler:
-        """``lane`` for work that clients wait for: it goes on as soon as others had their turn."""
+        """``lane`` for work that clients wait for: it continues once other connections had their
+        turn.
+        """
 
     @property
     def long_answers(self) -> LongAnswers:

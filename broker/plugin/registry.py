@@ -86,7 +86,7 @@ class PluginRegistry:
             self.log.error("plugin {plugin} is left out: {why}", plugin=name, why=misfit(error))
             self._leave_out(name, misfit(error))
         except FAULTS as error:
-            self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
+            self.log.failure("plugin {plugin} has invalid hooks, it is left out", plugin=name)
             self._leave_out(name, misfit(error))
 
     def _leave_out(self, name: str, why: str) -> None:
@@ -123,7 +123,8 @@ class PluginRegistry:
             except (SettingsError, StoreError):
                 raise
             except FAULTS as error:
-                self.log.failure("plugin {plugin} cannot be made, it is left out", plugin=name)
+                self.log.failure("plugin {plugin} raised when it was created, it is left out",
+                                 plugin=name)
                 self.notices.append(f"plugin {name} is left out: its constructor raised "
                                     f"{type(error).__name__}: {' '.join(str(error).split())}")
                 if hasattr(plugin, "provide_access_validators"):

@@ -35,14 +35,14 @@ class ChannelTable:
         self._channels[channel.channel_id] = channel
 
     def remove(self, channel: Channel) -> None:
-        """Forget a channel whose connection is lost and tell who asked to know."""
+        """Remove a channel whose connection is lost and call its ``on_lost`` listeners."""
         if self._channels.pop(channel.channel_id, None) is None:
             return
         for listener in list(self.on_lost):
             try:
                 listener(channel)
             except Exception:
-                self.log.failure("what follows the loss of {peer} failed",
+                self.log.failure("connection-lost listener failed for {peer}",
                                  peer=channel.remote_address)
 
     def get(self, channel_id: int) -> Channel | None:

@@ -5,7 +5,7 @@ its body may be, and what is longer is refused before anything of it is read.
 
 One :class:`Dispatcher` serves a port's whole table ``code -> handler``; name server and broker
 use the same one. Replies that are ready leave in one write for each read; a reply that waits is
-written by itself when it comes, and never holds back others: clients match by opaque.
+written alone when it is ready, and never delays other replies: clients match by opaque.
 
 Source: NettyRemotingAbstract.processRequestCommand, buildProcessRequestHandler @5.3.3.
 """
@@ -357,7 +357,7 @@ class Dispatcher:
         if inspect.iscoroutine(answer):
             answer.close()
         error = TypeError(f"the handler of code {request.command.code} returned "
-                          f"{type(answer).__name__}, which is no reply")
+                          f"{type(answer).__name__}, which is not a reply")
         return self._refusal(request, error)
 
     def _failed(self, failure: Failure, request: Request[Any]) -> Reply:

@@ -19,11 +19,11 @@ def resolved(settings: Settings, name: str) -> str:
     """
     text = settings.text(name).strip()
     if not text:
-        raise settings.error(name, "is no host's address or name")
+        raise settings.error(name, "is not the address or name of a host")
     try:
         found = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
     except (OSError, TypeError, ValueError) as error:  # of what no host can be called
         why = getattr(error, "strerror", None) or str(error)
-        raise settings.error(name, f"is no host that can be found: {why}") from None
+        raise settings.error(name, f"cannot be resolved: {why}") from None
     found.sort(key=lambda row: row[0] != socket.AF_INET)
     return str(found[0][4][0]).partition("%")[0]

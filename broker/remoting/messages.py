@@ -107,7 +107,7 @@ class Request(Generic[H]):
 
     __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
 
-    #: Further memory of the request while it waits, bytes; not set if there is none.
+    #: Further memory of the request while it waits, bytes; not set if it needs no more.
     kept_bytes: int
 
     def __init__(

@@ -118,7 +118,7 @@ class ClientSpace:
                           "groups and subscriptions", size=self.total_bytes)
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
-                "the groups and subscriptions of all clients take as much as this broker has for "
+                "the groups and subscriptions of all clients have used up this broker's space for "
                 "them")
 
     def set(self, channel_id: int, key: GroupKey, size: int) -> None:

@@ -1,4 +1,5 @@
-"""Clients come, live and go: 34, 35, 46, 38; and 40, which tells a group that it changed.
+"""Requests of clients: heartbeats (34), unregistration (35), members of a group (38), a check of a
+subscription (46). The broker sends 40 to the members of a group that changed.
 
 Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener,
 ClientHousekeepingService @5.3.3.
@@ -70,10 +71,10 @@ class ClientRequests:
         ]
 
     def _heartbeat(self, request: Request[EmptyHeader]) -> Handled:
-        """Take a heartbeat; one with many groups goes on when others had their turn."""
+        """Process a heartbeat; one with many groups is processed in slices."""
         if request.channel.channel_id in self._unfinished:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
-                                 "the connection's last heartbeat is still being taken")
+                                 "the connection's last heartbeat is still being processed")
         self._unfinished.add(request.channel.channel_id)
 
         def finished(result: Any) -> Any:

@@ -174,7 +174,8 @@ class ClientTable:
         """
         groups = self.space.groups(client.channel.channel_id)
         if len(groups) > known_count:
-            self.log.info("client {client} of {groups} came from {peer}", client=client.client_id,
+            self.log.info("client {client} of {groups} connected from {peer}",
+                          client=client.client_id,
                           groups=_some_names(list(groups)[known_count:]),
                           peer=client.channel.remote_address)
 
@@ -299,7 +300,7 @@ class ClientTable:
         """
         for group, client, leave in list(self._all()):
             if now_ms - client.heard_ms > silence_max_ms:
-                self.log.warn("client {client} of {group} is silent for {silence} ms",
+                self.log.warn("no heartbeat from client {client} of {group} for {silence} ms",
                               client=client.client_id, group=group,
                               silence=now_ms - client.heard_ms)
                 leave(group, client.channel)

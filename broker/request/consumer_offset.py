@@ -1,4 +1,4 @@
-"""How far each group has come in each queue.
+"""Consumer offsets: the next offset of each group in each queue.
 
 Source: ConsumerOffsetManager @5.3.3.
 """
@@ -139,7 +139,7 @@ class ConsumerOffsetTable(SavedTable):
         return True
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """All offsets, as the file holds them and a slave or a tool is told them."""
+        """All offsets, as the file holds them and as slaves and tools get them."""
         return ConsumerOffsetSerializeWrapper(
             self.table, self.data_version, self.topics_by_group())
 
@@ -156,7 +156,7 @@ class ConsumerOffsetTable(SavedTable):
     def commit(
         self, client_host: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
-        """A group has come to ``offset``; one that goes back is logged and taken."""
+        """Store the offset of a group; a lower offset than before is logged and stored."""
         key = topic + _SEPARATOR + group
         queues = self.table.get(key)
         if queues is None:
@@ -168,8 +168,8 @@ class ConsumerOffsetTable(SavedTable):
             left_out = self._back_lines.left_out(self._now_ms())
             if left_out is not None:
                 self.log.warn(
-                    "{group} of {peer} goes back in {topic}-{queue_id}: {old} to {offset} "
-                    "({left_out} such lines were left out before)",
+                    "{group} at {peer} moved its offset of {topic}-{queue_id} back from {old} to "
+                    "{offset} ({left_out} such lines were left out before)",
                     group=group, peer=client_host, topic=topic, queue_id=queue_id, old=old,
                     offset=offset, left_out=left_out)
         queues[queue_id] = offset
@@ -261,7 +261,7 @@ class ConsumerOffsetTable(SavedTable):
         return run_to_completion(self.reading_topics())
 
     def reading_topics(self) -> Generator[None, None, dict[str, set[str]]]:
-        """The same in steps, for an answer that may take long."""
+        """The topics a group reads, found in steps, for a reply that may take long."""
         topics: dict[str, set[str]] = {}
         for number, key in enumerate(list(self.table)):
             topic, _, group = key.partition(_SEPARATOR)
@@ -276,7 +276,7 @@ class ConsumerOffsetTable(SavedTable):
         return {key[len(start):] for key in self.table if key.startswith(start)}
 
     def offsets_in(self, group: str, topic: str) -> dict[int, int]:
-        """How far a group has come in each queue of a topic that it ever consumed."""
+        """The offsets of a group in the queues of a topic that it ever consumed."""
         return dict(self.table.get(topic + _SEPARATOR + group, {}))
 
     # --- offsets set by an administrator
@@ -356,7 +356,7 @@ class ConsumerOffsetTable(SavedTable):
 
 
 class LmqConsumerOffsetTable(ConsumerOffsetTable):
-    """The same under enableLmq: what groups of light queues consumed is kept apart in the file.
+    """The table under enableLmq: the file keeps offsets of light queues separately.
 
     Source: LmqConsumerOffsetManager @5.3.3.
 

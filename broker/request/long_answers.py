@@ -55,8 +55,8 @@ class LongAnswers:
             work.close()
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
-                f"{own} long answers of this connection and {lane.count} of all are being "
-                "made, ask again later")
+                f"{own} long replies for this connection and {lane.count} in all are being "
+                "made, try again later")
         # Its Deferred fires when its client has gone too, so that its bytes are released.
         reply: Deferred[Any] = lane.run(
             work, turn, is_wanted=None if is_wanted else lambda: channel.active)

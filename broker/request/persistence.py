@@ -103,7 +103,7 @@ class TableSaves:
     def _failed(self, table: Persistable, error: Exception) -> None:
         """Log that a table cannot be saved, once until it can be, and try it again later."""
         if table not in self.unsaved:
-            self.log.error("{table} cannot be saved, which is tried again: {error}",
+            self.log.error("{table} cannot be saved and will be tried again: {error}",
                            table=type(table).__name__, error=str(error))
         self._keep_unsaved(table)
 

@@ -344,9 +344,9 @@ class PullRequests:
         left_out = self._commit_lines.left_out(self._host.now_ms())
         if left_out is not None:
             self.log.warn(
-                "offset {offset} of {group} in {topic}-{queue_id} is not taken from {peer}: the "
-                "queue's end is {end}, all offsets have {size} bytes ({left_out} such lines were "
-                "left out before)", offset=header.commit_offset, group=group, topic=topic,
+                "offset {offset} of {group} in {topic}-{queue_id} from {peer} is not stored: the "
+                "queue ends at {end}, the offset table has {size} bytes ({left_out} such lines "
+                "were left out before)", offset=header.commit_offset, group=group, topic=topic,
                 queue_id=queue_id, peer=request.channel.remote_address, end=end,
                 size=table.size_bytes, left_out=left_out)
 

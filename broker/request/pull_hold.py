@@ -130,8 +130,8 @@ class PullHold:
     def _log_full(self, request: Request[Any]) -> None:
         left_out = self._full_lines.left_out(self._host.now_ms())
         if left_out is not None:
-            self.log.warn("{count} pulls are held, the one from {peer} is not ({left_out} such "
-                          "lines were left out before)", count=self.count,
+            self.log.warn("a pull from {peer} is answered at once, because {count} pulls are held "
+                          "already ({left_out} such lines were left out before)", count=self.count,
                           peer=request.channel.remote_address, left_out=left_out)
 
     def arrived(self, records: Sequence[MessageRecord]) -> None:
@@ -165,7 +165,7 @@ class PullHold:
             self._go_on(key, self._rounds[key], None)
 
     def _turn_end_ms(self) -> float:
-        """When the current slice ends, ms."""
+        """The time at which the current slice ends, ms."""
         return self._host.steady.now_ms() + TURN_SECONDS * 1000
 
     def _wake(self, key: tuple[str, int], reason: _Reason, end_ms: float | None) -> None:

@@ -71,7 +71,7 @@ from twistmq.broker.wire.record import (
 
 __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 
-#: A batch of more messages is handled in slices: so many take four milliseconds or so.
+#: A batch of more messages is handled in slices: these take about four milliseconds.
 LARGE_BATCH_COUNT = 512
 
 #: A member of an enumeration takes ten times as long to look up.
@@ -205,7 +205,7 @@ class SendRequests:
         """Check a request and make the records of its messages.
 
         :raises BrokerError: when it is refused.
-        :raises LargeBatch: when it has so many that they are to be made in slices.
+        :raises LargeBatch: when it has so many messages that they must be made in slices.
         """
         header: SendMessageRequestHeader = request.header
         topic = header.topic

@@ -85,7 +85,7 @@ class RecordMaker:
             stored += self._added_text
         else:
             if INNER_NUM in fields and not sys_flag & SYS_INNER_BATCH:
-                raise MessageIllegal(f"{INNER_NUM} of a message that is no inner batch")
+                raise MessageIllegal(f"{INNER_NUM} of a message that is not an inner batch")
             fields.pop(POP_CK, None)
             if UNIQ_KEY not in fields:
                 fields[UNIQ_KEY] = self._unique_ids.make(now_ms)

@@ -50,7 +50,7 @@ _LINES_A_MINUTE: Final = 100
 
 
 def _has_room(group: str) -> bool:
-    """Of a table that knows of no topics."""
+    """The default of ``has_room_for_topics``: there is always room."""
     return True
 
 
@@ -145,12 +145,12 @@ class SubscriptionGroupTable(SavedTable):
         return wanted and group_fault(group) is None
 
     def _has_room(self, config: SubscriptionGroupConfig, kept: int = 0) -> bool:
-        """Whether tools could still be told of all groups, and of ``kept`` bytes more."""
+        """Whether all groups, and ``kept`` bytes more, still fit into a tool's reply."""
         old = self.table.get(config.group_name)
         return self._fits(row_size(config) - (row_size(old) if old is not None else 0), kept)
 
     def _fits(self, more: int, kept: int = 0) -> bool:
-        """Whether tools could be told of so many bytes more, and of ``kept`` besides."""
+        """Whether ``size`` bytes more, and ``kept`` besides, still fit into a tool's reply."""
         if more <= 0 or self.rows_size + more <= GROUP_ROWS_SIZE_MAX - kept:
             return True
         self._log_full("groups")
@@ -274,7 +274,7 @@ class SubscriptionGroupTable(SavedTable):
             return
         if not old and not self._fits(_forbidden_size(group, topic)):
             raise self._full()
-        self.log.info("what group {group} is forbidden in {topic}: {old} becomes {mask}",
+        self.log.info("forbidden operations of group {group} in {topic}: {old} becomes {mask}",
                       group=group, topic=topic, old=old, mask=mask)
         topics = self.forbidden.setdefault(group, {})
         if mask:

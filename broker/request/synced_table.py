@@ -1,4 +1,4 @@
-"""What a slave copies from its master beyond topics, groups and consumer offsets.
+"""Tables that a slave copies from its master, beyond topics, groups and consumer offsets.
 
 Source: SlaveSynchronize @5.3.3.
 """

@@ -56,7 +56,7 @@ _LINES_A_MINUTE: Final = 100
 
 
 def _is_no_group(group: str) -> bool:
-    """Of a table that knows of no groups."""
+    """The default of ``is_group``: no name is a group."""
     return False
 
 
@@ -148,9 +148,9 @@ class TopicConfigTable(SavedTable):
         names = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
         if self._was_saved:
             self.log.warn(
-                "{count} topics have queues and no configuration: {names}. Their messages can be "
-                "read when the topics are made again (updateTopic); cleanUnusedTopic removes the "
-                "queues", count=len(unknown), names=names)
+                "{count} topics have queues but no configuration: {names}. To read their messages, "
+                "create the topics again (updateTopic); to remove their queues, use "
+                "cleanUnusedTopic", count=len(unknown), names=names)
             return
         made = 0
         for topic in unknown:
@@ -164,28 +164,28 @@ class TopicConfigTable(SavedTable):
                 break
             self._changed(config)
             made += 1
-        self.log.warn("no configuration was saved: {made} of {count} topics are made again with "
-                      "the queues that are there: {names}. Permissions, attributes, groups and "
-                      "offsets are those of new ones", made=made, count=len(unknown), names=names)
+        self.log.warn("no saved topics were found: {made} of {count} topics are created again from "
+                      "their queues: {names}. Their permissions, attributes, groups and offsets "
+                      "are lost: defaults are used", made=made, count=len(unknown), names=names)
 
     def _decode(self, text: str) -> None:
         data = text.encode()
         saved = TopicConfigSerializeWrapper.decode_saved(data)
         for name, config in saved.topic_config_table.items():
             if name != config.topic_name or not can_be_directory(name):
-                raise ValueError(f"{name!r}, {config}: there cannot be such a topic")
+                raise ValueError(f"{name!r}, {config}: it is not a valid topic")
         for config in saved.topic_config_table.values():
             self._enter(config)
         compacted = sum(config.attributes.get(CLEAN_UP) == "COMPACTION"
                         for config in saved.topic_config_table.values())
         if compacted:
-            self.log.warn("cleanup.policy=COMPACTION of {count} topics, of another broker's, has "
-                          "no meaning here: their messages go by age", count=compacted)
+            self.log.warn("cleanup.policy=COMPACTION of {count} topics is not supported here: "
+                          "their messages are removed by age", count=compacted)
         self._file_rows.loaded(data, "topicConfigTable", saved.topic_config_table)
         self.data_version.assign(saved.data_version)
         if self.rows_size > TOPIC_ROWS_SIZE_MAX:
-            self.log.error("{count} topics are too many: name servers and tools cannot be told of "
-                           "them", count=len(self.table))
+            self.log.error("{count} topics are too many: they do not fit into a registration or a "
+                           "tool's reply", count=len(self.table))
 
     def saving(self) -> Saving:
         """See SavedTable."""
@@ -236,8 +236,8 @@ class TopicConfigTable(SavedTable):
                           left_out=left_out)
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
-            f"the broker has {len(self.table)} topics, {self.rows_size} bytes as name servers "
-            f"are told of them; with {size} bytes more they are over {most}")
+            f"the broker has {len(self.table)} topics, which take {self.rows_size} bytes in a "
+            f"registration; {size} bytes more exceed the limit of {most}")
 
     def _is_served_first(self, topic: str) -> bool:
         """Whether a topic may have the room that is kept."""
@@ -366,7 +366,7 @@ class TopicConfigTable(SavedTable):
         if not can_be_directory(config.topic_name):
             # Saved, it would make the whole table one that cannot be read.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 f"no directory can be called {config.topic_name}")
+                                 f"the name cannot be that of a directory: {config.topic_name}")
         self.require_room((config,), kept)
         left_out = self._created_lines.left_out(self._now_ms())
         if left_out is not None:
@@ -428,7 +428,7 @@ class TopicConfigTable(SavedTable):
 
         :returns: topics that are not there: who calls deletes them, with their queues, before
             :meth:`take_version`.
-        :raises WireError: when there cannot be such a topic; nothing is changed then.
+        :raises WireError: when it is not a valid topic; nothing is changed then.
         """
         for name, config in topics.items():
             if name != config.topic_name or not can_be_directory(name):

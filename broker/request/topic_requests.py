@@ -122,7 +122,7 @@ class TopicRequests:
         return changed
 
     def _check_topic(self, config: TopicConfig) -> None:
-        """:raises RequestRefused: when there cannot be such a topic."""
+        """:raises RequestRefused: when it is not a valid topic."""
         fault = topic_fault(config.topic_name)
         if fault is not None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
@@ -223,7 +223,7 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
     if fault is not None:
         # Differs from Apache, which creates a group that every client refuses.
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
-    # The topic of its retries gets so many.
+    # The number of queues of its retry topic.
     _check_queue_nums(config.retry_queue_nums)
 
 

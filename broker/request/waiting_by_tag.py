@@ -52,7 +52,7 @@ def index_size(wants: MessageFilter | None) -> int:
 
 
 class WaitingByTag(Generic[W]):
-    """Those who wait for one queue."""
+    """The requests that wait for one queue, indexed by tag."""
 
     __slots__ = ("_count", "_everything", "_listed", "_places", "_waiting")
 
@@ -102,7 +102,8 @@ class WaitingByTag(Generic[W]):
             self._list()
 
     def candidates(self, records: Sequence[MessageRecord]) -> list[W]:
-        """Those who may want one of these records: who looks at more than tags, then the others.
+        """The requests that may match one of these records: first those that look at more than
+        tags.
 
         Of each the first that came is the first; some may be named twice.
         """

@@ -1,4 +1,4 @@
-"""Time for durations: it never jumps, whatever is done to the wall clock or the process."""
+"""Time for durations: it never jumps, even if the wall clock is set or the process is stopped."""
 
 from __future__ import annotations
 

@@ -217,7 +217,8 @@ def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
     if not isinstance(queue, BatchQueue):
         raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
     if not record.sys_flag & SYS_INNER_BATCH:
-        raise MessageIllegal(f"{record.message_count} messages in a record that is no inner batch")
+        raise MessageIllegal(f"{record.message_count} messages in a record that is not an inner "
+                             "batch")
     if not 0 < record.message_count <= BATCH_MESSAGES_MAX:
         raise MessageIllegal(
             f"{record.message_count} messages in an inner batch, {BATCH_MESSAGES_MAX} fit")

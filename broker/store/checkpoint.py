@@ -59,7 +59,7 @@ class Checkpoint:
         return max(0, earliest - CHECKPOINT_MARGIN_MS)
 
     def min_timestamp_index(self) -> int:
-        """The same when the index must be complete too."""
+        """Like :meth:`min_timestamp`, if the index must be complete too."""
         return min(self.min_timestamp(), self.index_msg_timestamp)
 
 

@@ -126,7 +126,7 @@ class CommitFlush:
             self._synced()
         elif failure.check(_NotBegun):
             if self._outage.begins():
-                self.log.error("the commit log cannot be flushed, which is tried again: {error}",
+                self.log.error("the commit log cannot be flushed and will be tried again: {error}",
                                error=str(failure.value))
         else:
             self._failed(failure)

@@ -92,7 +92,7 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Where the first file starts."""
+        """The offset at which the first file starts."""
         return self.starts[0] if self.starts else self.max_offset
 
     def load(self) -> None:
@@ -315,7 +315,7 @@ class CommitLog:
         return record_store_timestamp(head)
 
     def next_file_start(self, offset: int) -> int:
-        """Where the file after the one with this offset starts."""
+        """The offset at which the file after the one with this offset starts."""
         return offset + self.file_size - offset % self.file_size
 
     def _use_file(self, start: int) -> None:
@@ -450,7 +450,7 @@ class CommitLog:
         self._files.close_all()
 
     def _closed(self, path: str) -> None:
-        """A file was closed: let go of its map if reads are pointed at it."""
+        """A file was closed: drop its map if it is the one for reads."""
         if path == segment_path(self.directory, self._map_start):
             self._map = None
             self._map_start = self._map_end = -1

@@ -56,7 +56,7 @@ class ConfigFile:
                 continue
             if problems:
                 self.log.warn(
-                    "{path} was used because of {problem}", path=path, problem=problems[0]
+                    "{path} was read because of {problem}", path=path, problem=problems[0]
                 )
             if path == self.path:
                 self._saved = _digest(data)
@@ -75,7 +75,7 @@ class ConfigFile:
         return self.save_bytes(text.encode("utf-8"))
 
     def save_bytes(self, data: bytes) -> bool:
-        """The same with the text's bytes; may be called on a thread, one call at a time."""
+        """Save encoded text; may be called on a thread, one call at a time."""
         digest = _digest(data)
         if digest == self._saved and self._io.exists(self.path):
             return False

@@ -53,7 +53,8 @@ class ConsumeQueue:
         self.min_offset: int = 0
         #: The offset the next stored message gets; ahead of max_offset while dispatch waits.
         self.next_offset: int = 0
-        #: Offset of the tail's first entry: so many are in the files (or were before deletion).
+        #: Offset of the tail's first entry: all entries before it are in files, or were until
+        #: deletion.
         self.tail_start: int = 0
         self.tail: bytearray = bytearray()
         #: Start offsets of its files, in bytes, ascending.

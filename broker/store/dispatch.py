@@ -204,7 +204,7 @@ class Dispatch:
         return entries
 
     def record_of(self, message: StoredMessage) -> MessageRecord:
-        """Make of a stored message what its sender appended."""
+        """Make the record that the sender of a stored message appended."""
         return record_of(message, self.filter, self.tags_codes)
 
     def enter(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
@@ -234,8 +234,8 @@ class Dispatch:
                 records, queues.by_topic, self.make_bitmap)
         for record in absurd:
             self.log.error(
-                "message at {place} has queue offset {offset}, which {topic}-{queue_id} cannot "
-                "have: it can be found by place and key only",
+                "the message at {place} has queue offset {offset}, which {topic}-{queue_id} cannot "
+                "have: it can be found by its commit-log offset or key only",
                 place=record.physical_offset,
                 offset=record.queue_offset,
                 topic=record.topic,
@@ -244,7 +244,7 @@ class Dispatch:
         return entered
 
     def _dispatch(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
-        """Enter records and tell who wants to know; :returns: what ``enter`` does."""
+        """Enter records and call the listeners; :returns: the result of ``enter``."""
         entered = self.enter(records)
         self.offset = records[-1].next_offset
         self.timestamp = records[-1].store_timestamp

@@ -124,7 +124,9 @@ class EntryCheck:
             not self._is_code_wrong(queue, entry, message))
 
     def _is_code_wrong(self, queue: ConsumeQueue, entry: bytes, message: StoredMessage) -> bool:
-        """Whether an entry's code is torn, or the address of what is not its message's unit."""
+        """Whether an entry's tags code is torn, or is the address of another message's extension
+        unit.
+        """
         code = int.from_bytes(entry[_HEAD.size :], "big", signed=True)
         extensions = self._queues.files.extensions
         if not is_address(code):

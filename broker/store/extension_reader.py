@@ -1,4 +1,4 @@
-"""Reading the units of one queue in a row, and filters that are told what they say.
+"""Sequential reading of the units of one queue, and filters that use them.
 
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
@@ -54,7 +54,7 @@ class UnitReader:
 
 
 class ExtendedFilter:
-    """A filter of messages that is told what the units of a queue say.
+    """A filter of messages that also uses the units of a queue.
 
     A message whose unit is missing may be wanted: the record decides, and the client.
     """

@@ -85,7 +85,7 @@ class _Warming:
             file.close()
 
     def remove(self) -> None:
-        """Remove the file, unless the log has come to it."""
+        """Remove the file, unless the log already uses it."""
         with self._lock:
             if not self._claimed:
                 self._claimed = True
@@ -139,7 +139,8 @@ class FileWarmer:
 
     def _failed(self, failure: Failure, warming: _Warming) -> Deferred[None]:
         """Without room for the next file the log still has that of its own."""
-        self.log.warn("{path} cannot be made ready: {error}", path=warming.path,
+        self.log.warn("the next commit-log file {path} cannot be prepared: {error}",
+                      path=warming.path,
                       error=failure.value)
         removed = self._in_thread(warming.remove)
         return removed.addErrback(lambda other: self.log.warn(

@@ -90,7 +90,7 @@ class IndexFile:
         self._flushed_header = self.tail.encode_header()
 
     def settle(self) -> None:
-        """After a crash, count the items of a round no more that did not come to its end."""
+        """After a crash, drop the items of a round that was not completed."""
         tail = self.tail
         tail.count = settled_count(
             tail.count, tail.end_timestamp, tail.end_physical, self._read_items)

@@ -1,4 +1,4 @@
-"""The index by key: files of up to 20 million items, the newest of which is being filled.
+"""The index by key: files of up to 20 million items. Only the newest file is written.
 
 A flush of a file is a round of small steps, so that the reactor is never held: items, sync, log,
 count, sync, slots, sync, checkpoint, header, sync. Each is on disk before the next begins. A crash
@@ -108,14 +108,15 @@ class IndexFiles:
             if newest_ms is not None:
                 file.settle()
             if newest_ms is not None and not file.is_whole():
-                self.log.warn("{path} is torn and is removed", path=path)
+                self.log.warn("index file {path} is incomplete and is removed", path=path)
                 file.close()
                 self._io.remove(path)
                 continue
             if newest_ms is not None and (is_cut or file.tail.end_timestamp > newest_ms):
                 # Recovery goes on behind the last file: there must be no gap before it.
                 is_cut = True
-                self.log.warn("{path} is newer than the checkpoint and is removed", path=path)
+                self.log.warn("index file {path} is newer than the checkpoint and is removed",
+                              path=path)
                 file.close()
                 self._io.remove(path)
                 continue

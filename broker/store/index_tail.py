@@ -321,7 +321,7 @@ class IndexTail:
         return 0
 
     def items_position(self, number: int) -> int:
-        """Where an item is in the file, in bytes."""
+        """The position of an item in the file, in bytes."""
         return HEADER_SIZE + SLOT_SIZE * self.slot_count + ITEM_SIZE * number
 
     def counted(self, number: int) -> int:

@@ -73,7 +73,7 @@ _NO_CODES: Final[Mapping[str, TagsCode]] = MappingProxyType({})
 
 
 def _not_heard_of(topic: str) -> bool | None:
-    """Of a store without topics: the kinds of its queues are those that it finds."""
+    """The default of ``is_batch_topic``: a queue's kind is the one found on disk."""
     return None
 
 
@@ -218,7 +218,7 @@ class MessageStore:
             self._directory_locks[path] = self.io.lock_directory(path)
 
     def _load_extensions(self) -> QueueExtensions | None:
-        """Extensions of queue entries, if there are any or are to be."""
+        """Load the extensions of queue entries, if they exist or the settings ask for them."""
         settings, directory = self.settings, self.settings.path("consumequeue_ext")
         extends = settings.enable_consume_queue_ext
         if not extends and not self.io.exists(directory):
@@ -280,7 +280,8 @@ class MessageStore:
         self.checkpoint.values.confirm_phy_offset = self.dispatch.confirm_offset
         await self.upkeep.finish()
         if behind:
-            self.log.warn("{behind} bytes are not dispatched", behind=behind)
+            self.log.warn("the store stops with {behind} bytes that are not dispatched",
+                          behind=behind)
         else:
             self.io.remove(self._abort_path)
 
@@ -479,7 +480,7 @@ class MessageStore:
         self._gone = StoreGone(f"{fault} while the store ran")
         if self.flush.failure is None:
             self.flush.give_up(self._gone)
-        self.log.error("{error}: it takes no more messages until it is started again",
+        self.log.error("{error}: the store accepts no more messages until the broker is restarted",
                        error=str(self._gone))
 
     # --- read

@@ -241,7 +241,7 @@ class QueueFiles:
         return low
 
     def _last_physical(self, queue: ConsumeQueue) -> int:
-        """Where the commit log goes on after the queue's last message; -1 without one."""
+        """The commit-log offset behind the queue's last message; -1 without a message."""
         last = self.entry(queue, queue.tail_start - 1)
         if last is None or last[1] == FILLER_SIZE:
             return -1

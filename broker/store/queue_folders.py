@@ -27,7 +27,7 @@ def list_queues(io: IStoreIO, directory: str) -> Iterator[tuple[str, int]]:
         try:
             names = io.list_directory(f"{directory}/{topic}")
         except NotADirectoryError:
-            _log.warn("{directory}/{topic} is no folder of a topic and is left alone",
+            _log.warn("{directory}/{topic} is not a topic's folder and is left alone",
                       directory=directory, topic=topic)
             continue
         for name in names:

@@ -132,7 +132,7 @@ class QueueTable:
             self.files_of(queue).correct_min_offset(queue, log_min_offset)
 
     def restart(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Empty a queue whose topic was deleted and made again; it goes on at an offset."""
+        """Empty a queue whose topic was deleted and created again, and set its next offset."""
         self._forget(queue)
         self.files_of(queue).destroy(queue)
         queue.begin_at(queue_offset)
@@ -183,7 +183,7 @@ class QueueTable:
             self.tail_bytes -= before - self.files.waiting_bytes(queue)
 
     def begin_writing(self, size_min: int = 1) -> None:
-        """Choose the queues that write_tails is to write: those with so many bytes in memory."""
+        """Choose the queues for write_tails: those with at least this many bytes in memory."""
         self._writing = [queue for queue in self.dirty if len(queue.tail) >= size_min]
         self._writing.reverse()
 

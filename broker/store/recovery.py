@@ -117,7 +117,7 @@ def scan_log(
             return
         if message.physical_offset != offset:
             _log.warn(
-                "the commit log ends at {offset}: the record there is of {other}",
+                "the commit log ends at {offset}: the record there belongs to offset {other}",
                 offset=offset, other=message.physical_offset,
             )
             return
@@ -129,7 +129,7 @@ def scan_log(
 def without_torn(
     messages: Iterable[StoredMessage], file_size: int, durable_ms: int
 ) -> Iterator[StoredMessage]:
-    """End with the first record of which a part was never written.
+    """Yield messages up to the first record that was not written completely.
 
     The CRC covers the body alone. A write that was torn behind the body leaves zeros at the end of
     properties or topic of the last record; a loss of power may leave them in any sector of what
@@ -201,7 +201,7 @@ def record_of(
     dispatch_filter: Callable[[MessageRecord], bool] | None,
     tags_codes: Mapping[str, TagsCode],
 ) -> MessageRecord:
-    """Make of a stored message what its sender appended, to dispatch it again."""
+    """Make the record that the sender of a stored message appended, to dispatch it again."""
     record = record_again(message, message.properties_map())
     record.message_count = message_count(message.sys_flag, message.properties)
     record.queue_offset = message.queue_offset
@@ -219,7 +219,7 @@ def record_of(
 
 
 def start_after_stop(commit_log: CommitLog, max_physical: int) -> int:
-    """Where to read the log from after a clean stop.
+    """The offset from which to read the log after a clean stop.
 
     :param max_physical: where the log goes on after the newest message of any queue; -1 without.
     """
@@ -239,7 +239,7 @@ def start_after_crash(
     index_end: int | None,
     with_index_time: bool,
 ) -> int:
-    """Where to read the log from after a crash: the beginning of a file.
+    """The offset from which to read the log after a crash: the beginning of a file.
 
     :param index_end: place of the newest message in the index, None when there is no index. The
     records behind it must be indexed again, unless that is more than two files away and the index
@@ -262,7 +262,7 @@ def start_after_crash(
 
 
 def _first_timestamp(commit_log: CommitLog, start: int) -> int:
-    """When the first record of a file was stored, in ms; -1 when there is no whole one.
+    """The store time of the first record of a file, in ms; -1 without a whole record.
 
     Of a number that was torn when the power went, only the first bytes are there: it is too small.
     """

@@ -83,7 +83,7 @@ class CommitLogRetention:
 
     def remove_expired(self) -> None:
         """Remove expired files in the next rounds, whatever the hour."""
-        self.log.info("the removal of expired commit-log files was asked for")
+        self.log.info("a tool requested the removal of expired commit-log files")
         self._manual_rounds = MANUAL_ROUNDS
 
     def period_ms(self) -> int:
@@ -149,7 +149,7 @@ class CommitLogRetention:
             return False
         if not self._is_first_due(now_ms):
             if too_full and not self._helpless:
-                self.log.warn("the disk is too full, and no commit-log file may be removed")
+                self.log.warn("the disk is too full, but no commit-log file may be removed")
             self._helpless = too_full
             return False
         self._helpless = False
@@ -188,9 +188,10 @@ class CommitLogRetention:
         elif ratios[0] <= settings.clean_forcibly_ratio:
             full = False
         if full and not self.disk_full:
-            self.log.error("messages are refused, disks are used to {ratios}", ratios=ratios)
+            self.log.error("messages are refused: the disks are full to {ratios}", ratios=ratios)
         elif self.disk_full and not full:
-            self.log.info("messages are taken again, disks are used to {ratios}", ratios=ratios)
+            self.log.info("messages are accepted again: the disks are full to {ratios}",
+                          ratios=ratios)
         self.disk_full = full
         self._forced = fullest is not None and settings.clean_file_forcibly_enable
         return fullest is not None or any(

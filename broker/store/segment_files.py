@@ -69,7 +69,7 @@ def sync_parents(io: IStoreIO, path: str) -> None:
 
 
 class OpenFiles:
-    """Files that are open, at most so many: the one used longest ago is closed for the next.
+    """The open files, up to a limit: the least recently used one is closed for the next.
 
     :param open_max: files that stay open.
     :param on_close: told the path of each file that is closed.

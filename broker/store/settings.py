@@ -99,7 +99,7 @@ class StoreSettings:
             if type(value) is int and value < (field.name not in _MAY_BE_ZERO):
                 raise self._fault(field.name, "must be positive")
         if not self.store_path_root_dir.startswith("/"):
-            raise self._fault("store_path_root_dir", "is no absolute path")
+            raise self._fault("store_path_root_dir", "is not an absolute path")
         # The folder under the root is one, whatever its name.
         if ("," in self.store_path_commit_log
                 and self.store_path_commit_log != self.path("commitlog")):

@@ -89,7 +89,7 @@ def _has_index_items(io: IStoreIO, directory: str) -> bool:
 
 
 class StoreRecovery:
-    """Brings the loaded parts of a store to agree.
+    """Makes the loaded parts of a store consistent.
 
     :param crashed: whether the last stop was not clean.
     """
@@ -119,7 +119,7 @@ class StoreRecovery:
         self._batch: list[MessageRecord] = []
 
     def run(self, checkpoint: Checkpoint) -> int:
-        """Find the end of the log, enter what queues and index lack, cut what is too much.
+        """Find the end of the log, add missing entries to queues and index, remove excess ones.
 
         :returns: place in the log; entries of messages before it are durable.
         """
@@ -141,7 +141,7 @@ class StoreRecovery:
         furthest = queues.furthest()
         if furthest is not None and furthest.max_physical > end:
             # After a loss of power that may be; else files were removed, or bytes in them.
-            self.log.error("the commit log ends at {end}, consume queues tell of messages up to "
+            self.log.error("the commit log ends at {end}, but consume queues have entries up to "
                            "{place}: entries without a message are removed",
                            end=end, place=furthest.max_physical)
         queues.cut(end)
@@ -156,7 +156,7 @@ class StoreRecovery:
         """Start over where the log was never on disk; see :func:`require_commit_log`."""
         queues = self._queues
         if any(True for _ in queues):
-            self.log.warn("no byte of the commit log came on disk before the crash, its consume "
+            self.log.warn("nothing of the commit log was on disk before the crash: its consume "
                           "queues are removed")
         for topic in list(queues.by_topic):
             queues.destroy(topic)
@@ -165,7 +165,7 @@ class StoreRecovery:
         queues.sync_job()()
 
     def _start(self, checkpoint: Checkpoint) -> int:
-        """Where to read the log from."""
+        """The offset from which to read the log."""
         if not self._crashed:
             return start_after_stop(self._log, self._newest_entry_end())
         start = start_after_crash(
@@ -178,7 +178,7 @@ class StoreRecovery:
         return start
 
     def _newest_entry_end(self) -> int:
-        """Where the log goes on after the newest message of any queue, if it is really there."""
+        """The offset behind the newest message of any queue, if that message exists."""
         log = self._log
         queue = self._queues.furthest()
         if queue is None or queue.max_physical < 0:

@@ -175,7 +175,7 @@ class Upkeep:
         except (StoreError, OSError) as error:
             self._rewriting = None
             self._gone = isinstance(error, StoreDamaged)
-            self.log.error("entries of queues cannot be written again: {error}", error=error)
+            self.log.error("consume-queue entries cannot be rewritten: {error}", error=error)
 
     def _rewrite(self, timestamp: int, offset: int) -> Iterator[None]:
         """Write again what a sync could not, if it is all there, and sync it.
@@ -236,16 +236,16 @@ class Upkeep:
         if result is not None:
             if not self._lost:
                 self.log.error(
-                    "entries of queues may not come on disk: {error}. No commit-log file is "
-                    "removed from {offset} on until they are written again, or the broker is "
-                    "started again",
+                    "consume-queue entries may not have reached the disk: {error}. Commit-log "
+                    "files from {offset} on are kept until the entries are rewritten or the broker "
+                    "is restarted",
                     error=result.value, offset=self.synced_offset)
             self._lost |= job.paths
             # It may have met entries that were written while it ran.
             self._lost_end = self._dispatched()[1]
             return result
         if again:
-            self.log.info("entries of queues are written again and on disk")
+            self.log.info("consume-queue entries were rewritten and are on disk")
         self._lost -= again
         if not self._lost:
             self.synced_offset = offset
@@ -273,7 +273,7 @@ class Upkeep:
         """
         text = str(error)
         if part not in self._faults and text not in self._faults.values():
-            self.log.error("{part} cannot be written, which is tried again: {error}",
+            self.log.error("{part} cannot be written and will be tried again: {error}",
                            part=part, error=text)
         self._faults[part] = text
 
@@ -290,7 +290,7 @@ class Upkeep:
 
     def _failed(self, failure: Failure, part: str) -> None:
         if failure.check(StoreError, OSError) is None or failure.value is None:
-            self.log.failure("{part} cannot be written, which is tried again", failure=failure,
+            self.log.failure("{part} cannot be written and will be tried again", failure=failure,
                              part=part)
         else:
             self._fault(part, failure.value)

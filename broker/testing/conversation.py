@@ -189,7 +189,7 @@ class Conversation:
         return read_commands(data)
 
     def hears(self) -> list[tuple[int, int]]:
-        """The same as (opaque, code)."""
+        """Like :meth:`heard`, as (opaque, code)."""
         return [(command.opaque, command.code) for command in self.heard()]
 
     @property

@@ -305,7 +305,7 @@ class MemoryDisk:
 class FaultyDisk(MemoryDisk):
     """A disk that fails on demand.
 
-    Set ``room_bytes`` to let it run full after so many more bytes; set ``fail_write_in`` or
+    Set ``room_bytes`` to make it full after this many more bytes; set ``fail_write_in`` or
     ``fail_sync_in`` to n to make the nth write or sync from now and all after it fail with EIO.
     None is healthy.
     """

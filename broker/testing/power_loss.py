@@ -117,7 +117,7 @@ class PowerLossDisk(FaultyDisk):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the process is to be taken for dead."""
+        """Whether the process counts as dead."""
         return self.cut_in == 0
 
     @property

@@ -128,7 +128,7 @@ class ServedAddresses:
 
     @property
     def broker_address(self) -> str:
-        """Where the broker itself answers: "127.0.0.1:port"."""
+        """The broker's own address: "127.0.0.1:port"."""
         return f"127.0.0.1:{self.service.broker.port}"
 
 

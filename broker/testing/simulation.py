@@ -84,7 +84,7 @@ class Simulation(SimulatedStore):
     # --- running
 
     def run(self, step_count: int = 40) -> None:
-        """Do so many steps, then stop and look a last time.
+        """Do the given number of steps, then stop the store and compare it a last time.
 
         :raises SimulationFailed: when the store broke a promise or failed otherwise.
         """
@@ -198,7 +198,7 @@ class Simulation(SimulatedStore):
         self.jumped_ms += jump_ms
 
     def _rest(self) -> None:
-        """Let all become durable that does so by itself."""
+        """Run the periodic work until everything that it flushes is durable."""
         self.note("rest")
         for elapsed_ms in (61_000, 1100, 1100):
             self.now_ms += elapsed_ms

@@ -70,7 +70,7 @@ class TrackedContents(FileContents):
         self.has_size = True
 
     def fail_sync(self) -> None:
-        """Forget that anything is to be synced."""
+        """Drop the pending writes, as a kernel does after a failed sync."""
         self.dropped |= self._touched(_SECTOR)
         self.pending.clear()
 

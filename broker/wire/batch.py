@@ -119,7 +119,7 @@ def count_batch(body: bytes) -> int:
 
 
 def is_longer_batch(body: bytes, count: int) -> bool:
-    """Whether a batch has more messages than so many; what is wrong in it is not looked at."""
+    """Whether a batch has more messages than the given number; faults in it are not noticed."""
     position = 0
     end = len(body)
     if end <= count * ITEM_SIZE_MIN:

@@ -18,7 +18,7 @@ __all__ = ["LazyProperties"]
 
 #: The number of single look-ups before all are split: further look-ups then cost little.
 FIND_MAX: Final = 4
-#: The text before a value, by name; so many are kept.
+#: The text before a value, by name; the cache has this many entries.
 _marks: dict[str, str] = {}
 _MARKS_MAX: Final = 1024
 

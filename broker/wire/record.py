@@ -282,9 +282,9 @@ class StoredMessage:
 def record_again(
     message: StoredMessage | MessageRecord, properties: dict[str, str]
 ) -> MessageRecord:
-    """Make of a message that was stored the record it was sent as; it has no place yet.
+    """Make a new record, without a place, from a stored message, as its producer sent it.
 
-    :param properties: what its keys and its tag are taken from.
+    :param properties: the properties that have its keys and its tag.
     """
     return MessageRecord(
         message.topic, message.queue_id, message.body, message.properties,
@@ -293,7 +293,7 @@ def record_again(
         message.prepared_transaction_offset)
 
 
-#: Encoded topics; so many are kept.
+#: Encoded topics; the cache has this many entries.
 _topics: dict[str, bytes] = {}
 _TOPICS_MAX: Final = 4096
 

@@ -29,8 +29,8 @@ SIGNATURE: Final = "Signature"
 _SIGNS_BEFORE_FLAG: Final = 399
 #: Whether a query by key is one by unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-#: Of so many sets of names it is remembered in which order they are signed: a client's requests of
-#: one kind have the same ones. Of more or longer names it is not: they would never be let go.
+#: Sets of names in the cache of the order in which they are signed: a client's requests of one kind
+#: have the same names. Of more or longer names it is not: they would never be let go.
 _ORDERS_MAX: Final = 256
 _NAMES_MAX: Final = 64
 _NAMES_LENGTH_MAX: Final = 1024

@@ -172,7 +172,7 @@ class SendRoom(Generic[W]):
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for room."""
+        """The number of messages that wait for room."""
         return len(self._sizes)
 
     def _fits(self, size: int) -> bool:
@@ -196,13 +196,13 @@ class SendRoom(Generic[W]):
         self._sizes[waiter] = size
 
     def give_back(self, size: int) -> list[W]:
-        """A message has ended; those that have room now."""
+        """Give back the room of a finished message; :returns: the waiters that have room now."""
         self.count -= 1
         self.byte_count -= size
         return self._admit()
 
     def cancel(self, waiter: W) -> list[W]:
-        """Give up waiting; those behind it that have room now."""
+        """Stop waiting; :returns: the waiters behind it that have room now."""
         self._sizes.pop(waiter, None)
         return self._admit()
 

@@ -44,8 +44,8 @@ __all__ = ["Plugin"]
 
 _SETTINGS: Final = (
     Setting("useServerSideResetOffset", "flag", True,
-            "Whether a reset of offsets is the broker's doing, also for groups nobody of which "
-            "is online; else the group's members are told.", source="BrokerConfig"),
+            "Whether the broker itself resets offsets, also for groups without a connected member; "
+            "if not, the group's members are told.", source="BrokerConfig"),
 )
 
 

@@ -168,7 +168,7 @@ class ClientQuestions:
         return Reply(body=encode_with_rows(GetConsumerStatusBody(), b'"consumerTable":{}', rows))
 
     def _no_status(self, client: Client, error: str) -> None:
-        self.log.warn("{client} at {peer} does not say how far it has come: {error}",
+        self.log.warn("{client} at {peer} does not report its offsets: {error}",
                       client=client.client_id, peer=client.channel.remote_address, error=error)
 
     # --- questions that are handed on

@@ -1,4 +1,4 @@
-"""How far groups have come, and moving that: 303, 308, 314, 317.
+"""Queries and changes of consumer progress: 303, 308, 314, 317.
 
 Source: AdminBrokerProcessor.queryConsumeTimeSpan, queryCorrectionOffset, cloneGroupOffset,
 fetchAllConsumeStatsInBroker, ConsumerOffsetManager @5.3.3.
@@ -45,7 +45,7 @@ __all__ = ["ProgressRequests", "queue_progress"]
 
 
 def queue_progress(broker: Broker, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-    """How far a group has come in a queue."""
+    """The progress of a group in a queue."""
     store, offsets = broker.store, broker.consumer_offset
     consumed = max(offsets.query(group, topic, queue_id), 0)
     pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)

@@ -95,7 +95,7 @@ class ResetRequests:
         return config
 
     def _require_queue(self, config: TopicConfig, queue_id: int) -> None:
-        """Differs from Apache, which keeps offsets in queues that there are not."""
+        """Differs from Apache, which keeps offsets for queues that do not exist."""
         count = max(config.read_queue_nums, config.write_queue_nums)
         topic = config.topic_name
         if queue_id >= count and not self._broker.store.queues.max_offset(topic, queue_id):
@@ -103,7 +103,7 @@ class ResetRequests:
                                  f"topic {topic} has no queue {queue_id}")
 
     def _one_offset(self, header: ResetOffsetRequestHeader) -> int:
-        """Where a group goes in the queue that is named."""
+        """The offset to which a group is reset in the requested queue."""
         topic, queue_id, offset = header.topic, header.queue_id, header.offset
         if offset is None or offset == -1:
             return self._offset_at(topic, queue_id, header.timestamp)
@@ -156,7 +156,7 @@ class ResetRequests:
         return self._answer(topic, offsets)
 
     def _members(self, header: ResetOffsetRequestHeader) -> list[Client]:
-        """The members of a group, all of which can be told.
+        """The members of a group, if all of them support the notice.
 
         :raises RequestRefused: without any client, or when one is too old.
         """

@@ -39,13 +39,14 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 _SETTINGS: Final = (
     Setting("enableCalcFilterBitMap", "flag", False,
-            "Whether filters are evaluated when a message is stored, and enableConsumeQueueExt "
-            "keeps what they say.", source="BrokerConfig", at_start=True),
+            "Whether filters are evaluated when a message is stored; the results are kept if "
+            "enableConsumeQueueExt is true.", source="BrokerConfig", at_start=True),
     Setting("expectConsumerNumUseFilter", "int", 32,
-            "How many filters of one topic bitmaps are made for.", least=1, most=100_000,
+            "The expected number of filters of a topic, for which bitmaps are sized.",
+            least=1, most=100_000,
             source="BrokerConfig", at_start=True),
     Setting("maxErrorRateOfBloomFilter", "int", 20,
-            "How often a bitmap of so many may say that a filter wants what it does not want.",
+            "The share of false positives of such a bitmap, in percent.",
             unit="%", least=1, most=99, source="BrokerConfig", at_start=True),
     Setting("filterDataCleanTimeSpan", "int", _DAY_MS,
             "How long the filter of a group without members is kept.", unit="ms", least=0,

@@ -92,7 +92,7 @@ class ConsumerFilters:
         every = [data for topic in saved.filter_data_by_topic.values()
                  for data in topic.group_filter_data.values()]
         if not all(self._has_right_bits(data) for data in every):
-            self.log.info("bitmaps have {bits} bits now: the filters that were saved are forgotten",
+            self.log.info("bitmaps now have {bits} bits: the saved filters are discarded",
                           bits=self.bloom_filter.bit_num)
             return
         dead_ms = self._now_ms() - _DEAD_BEFORE_START_MS
@@ -132,7 +132,8 @@ class ConsumerFilters:
         longest_ms = self._broker.settings.int("filterDataCleanTimeSpan")
         for each in [each for groups in self._topics.values() for each in groups.values()]:
             if each.is_dead and now_ms - each.data.dead_time >= longest_ms:
-                self.log.info("{group} filters {topic} no longer: nobody was there for long",
+                self.log.info("{group} no longer filters {topic}: it had no consumer for a long "
+                              "time",
                               group=each.data.consumer_group, topic=each.data.topic)
                 self._remove(each.data.topic, each.data.consumer_group)
 
@@ -158,7 +159,7 @@ class ConsumerFilters:
                 return
             is_same = (old.data.expression_type, old.data.expression) == (kind, expression)
             if is_same or version == old.data.client_version:
-                # A version is one subscription, whatever it says it is.
+                # A version stands for one subscription.
                 self._revive(old, version)
                 return
         matches = self._compile(topic, group, kind, expression)
@@ -199,7 +200,7 @@ class ConsumerFilters:
             reason = str(error)
         except Exception as error:
             # A language's bug: its pulls are refused, the broker starts.
-            self.log.failure("the language {kind} raised", kind=kind)
+            self.log.failure("the filter language {kind} failed", kind=kind)
             reason = repr(error)
         self.log.error("{group} cannot filter {topic} by {kind} {expression}: {reason}",
                        group=group, topic=topic, kind=kind, expression=expression[:200],
@@ -238,7 +239,7 @@ class ConsumerFilters:
 
     def _raised(self, topic: str) -> None:
         """Log what is being handled."""
-        self.log.failure("a filter of {topic} raised", topic=topic)
+        self.log.failure("a filter of {topic} failed", topic=topic)
 
     def _forget_answers(self) -> int:
         """Make room for answers; :returns: how many are left."""

@@ -153,7 +153,7 @@ def condition(operand: Operand) -> Operand:
         return operand
     name = operand.name
     if name is None:
-        raise ExpressionError(f"{_cut(operand.text)} is no condition")
+        raise ExpressionError(f"{_cut(operand.text)} is not a condition")
     # A property is text, and no text is true.
     return Operand(_BOOLEAN, lambda properties: None if properties.get(name) is None else False,
                    operand.text)
@@ -188,7 +188,7 @@ def invert(operand: Operand) -> Operand:
 def equal(left: Operand, right: Operand) -> Operand:
     for operand in (left, right):
         if operand.is_literal and operand.value is None:
-            raise ExpressionError("NULL cannot be compared: IS NULL asks for it")
+            raise ExpressionError("NULL cannot be compared: use IS NULL")
     if left.is_literal and right.is_literal and left.type is _BOOLEAN is not right.type:
         raise ExpressionError(f"{left.text} cannot be compared with {_cut(right.text)}")
     if left.name is not None and right.type in _NUMBERS:
@@ -274,9 +274,10 @@ def contained(operand: Operand, texts: Sequence[str], is_in: bool) -> Operand:
 def searched(
     operand: Operand, searched_text: str, test: Callable[[str, str], bool], is_there: bool
 ) -> Operand:
-    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms: never unknown, never true of no text.
+    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms. The result is never unknown; it is false
+    if the operand is not a text.
 
-    :param test: whether the first text has the second where it should.
+    :param test: tells whether the first text contains, begins or ends with the second.
     """
     inner = operand.evaluate
 

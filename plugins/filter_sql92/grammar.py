@@ -177,7 +177,7 @@ class _Meanings(Transformer[Token, Operand]):
 
 
 def _word(token: Token) -> Token:
-    """Tell reserved words, in whatever case, from names."""
+    """Tell reserved words, in upper or lower case, from names."""
     if len(token) <= _WORD_LENGTH_MAX and token.upper() in _WORDS:
         token.type = f"_{token.upper()}"
     return token
@@ -188,7 +188,7 @@ _PARSER: Final = Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Meani
 
 
 def parse(text: str) -> Operand:
-    """Make of an expression the condition it stands for.
+    """Parse an expression into a condition.
 
     :raises ExpressionError: when it is no expression, or larger than this broker takes.
     """

@@ -40,7 +40,7 @@ class Sql92:
         operand = parse(expression)
 
         def failed(error: EvaluationError) -> None:
-            self.log.warn("{expression} does not match a message it cannot be evaluated for: "
+            self.log.warn("a message for which {expression} cannot be evaluated does not match: "
                           "{error}", expression=expression[:200], error=str(error))
 
         return Expression(operand.evaluate, failed, 1 + operand.count // _CHEAP_COUNT,

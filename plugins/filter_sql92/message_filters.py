@@ -15,11 +15,11 @@ __all__ = ["BitmapFilter", "RetryFilter"]
 
 
 class BitmapFilter(PropertyFilter):
-    """Passes by what the bitmap of an entry says the expression does not want.
+    """Skips messages that, by the bitmap of their queue entry, do not match the expression.
 
-    :param asked: what messages were asked when they were stored.
-    :param born_ms: bitmaps of messages that were stored later were made with the expression.
-    :param bit_num: how many bits a bitmap has.
+    :param asked: the filter that was evaluated when messages were stored.
+    :param born_ms: since this store time, bitmaps include the expression.
+    :param bit_num: the number of bits of a bitmap.
     """
 
     __slots__ = ("_bitmap_size", "_born_ms", "_mask", "known_answers")

@@ -37,7 +37,7 @@ INT_RANGE: Final = range(-(1 << 31), 1 << 31)
 LONG_RANGE: Final = range(-(1 << 63), 1 << 63)
 #: Digits of any script of the basic plane: Java looks at UTF-16 units.
 _INTEGER: Final = re.compile(r"[+-]?[^\D\U00010000-\U0010FFFF]+")
-#: Fewer digits than these are an int32 whatever they are.
+#: A number of fewer digits always fits into an int32.
 _SHORT: Final = 10
 #: More digits than these are leading zeros or too many.
 _DIGITS_MAX: Final = 40
@@ -80,7 +80,7 @@ def to_long(text: str) -> int:
 
 def _to_integer(text: str, allowed: range) -> int:
     if _INTEGER.fullmatch(text) is None:
-        raise EvaluationError(f"no integer: {text[:_DIGITS_MAX]!r}")
+        raise EvaluationError(f"not an integer: {text[:_DIGITS_MAX]!r}")
     if len(text) > _DIGITS_MAX:
         digits = text.lstrip("+-").lstrip("0") or "0"
         if len(digits) > _DIGITS_MAX:
@@ -98,7 +98,7 @@ def to_double(text: str) -> float:
         return float(text)
     found = _DOUBLE.fullmatch(text.strip(_BLANKS))
     if found is None:
-        raise EvaluationError(f"no number: {text[:_DIGITS_MAX]!r}")
+        raise EvaluationError(f"not a number: {text[:_DIGITS_MAX]!r}")
     sign, is_nan, is_infinity, decimal, hexadecimal = found.groups()
     if is_nan:
         value = math.nan

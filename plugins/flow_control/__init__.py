@@ -45,10 +45,10 @@ _SETTINGS: Final = (
             source="BrokerConfig"),
     *KIND_SETTINGS,
     Setting(PAGE_CACHE, "int", 1000,
-            "When an append took longer, the sends that came meanwhile are refused.",
+            "If an append takes longer, the sends that arrived meanwhile are refused.",
             unit="ms", least=1, source="MessageStoreConfig"),
     Setting(QUEUE_BYTES, "int", 64 * 1024**2,
-            "Sends are refused while waiting requests have so many bytes together.",
+            "Sends are refused while waiting requests have this many bytes together.",
             unit="bytes", least=1),
     *RATE_SETTINGS,
 )

@@ -1,4 +1,4 @@
-"""The kinds of requests that flow control tells apart, and how long each may wait.
+"""The kinds of requests that flow control distinguishes, and how long each may wait.
 
 Apache's broker has an executor with a queue of its own for each kind. Here all wait in one queue,
 in the order of their turns; what is a kind's own is how many requests there may be in front of one

@@ -202,7 +202,7 @@ class FlowControl:
         new = self.refused - self._logged
         if new:
             self._logged = self.refused.copy()
-            self.log.warn("more comes than can be served, refused since the last such line: {what}",
+            self.log.warn("overload: requests refused since the last such line: {what}",
                           what=", ".join(f"{count} {word}" for word, count in new.items()))
 
     def families(self) -> list[MetricFamily]:
@@ -212,7 +212,7 @@ class FlowControl:
     def runtime_info(self) -> dict[str, str]:
         """Rows of the runtime table: what Apache's has of its queues, and what was refused.
 
-        All kinds wait together: in front of a send is whatever waits, and the first of any kind
+        All kinds wait together: any waiting request is in front of a send, and the first of a kind
         waits no longer than the first of all.
         """
         waiting = self._waiting

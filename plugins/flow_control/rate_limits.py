@@ -34,8 +34,8 @@ RATE_SETTINGS: Final = (
     Setting(CLIENT_RATE, "int", 0, "Messages that one connection may send; 0: any number.",
             unit="messages/s"),
     Setting(TOPIC_RATE, "int", 0,
-            "Messages that all may send to one topic, where flow_control.topic_rates does not name "
-            "it; 0: any number.", unit="messages/s"),
+            "Messages that all clients together may send to a topic that flow_control.topic_rates "
+            "does not name; 0: any number.", unit="messages/s"),
     Setting(TOPIC_RATES, "names", (),
             "The same of single topics, as TOPIC=MESSAGES; 0: any number."),
 )
@@ -87,7 +87,7 @@ class RateLimits:
         return refusals or None
 
     def _may(self, who: Hashable, rate: int, count: int, now_ms: int) -> bool:
-        """Whether a client may send so many messages now; if so, they are counted."""
+        """Whether a client may send this number of messages now; if so, they are counted."""
         left, then_ms = self._left.get(who, (float(rate), now_ms))
         left = min(rate, left + max(0, now_ms - then_ms) * rate / 1000)
         # A batch larger than a second's worth passes when a whole second's is there.

@@ -13,7 +13,8 @@ from twistmq.broker.api.wire import JSON, encode_frame, encode_reply
 
 __all__ = ["Refusal"]
 
-#: Stand for opaque and number where a frame is taken apart; so many digits have nothing else.
+#: Stand for opaque and number where a frame is taken apart; nothing else in it has this many
+#: digits.
 _OPAQUE: Final = 1_987_654_321
 _NUMBER: Final = 1_123_456_789
 #: The bytes of a frame before its header: two lengths.

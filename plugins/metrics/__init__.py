@@ -53,15 +53,14 @@ _PORT_SETTINGS: Final = ("metricsExporterType", "metricsPromExporterPort",
                          "metricsPromExporterHost", "bindAddress", "listenPort", "namesrv.port")
 _SETTINGS: Final = (
     Setting("metricsExporterType", "text", "DISABLE",
-            "Whether metrics are there for Prometheus to fetch: PROM. Needs "
-            "`pip install 'twistmq[metrics]'`.",
+            "PROM: metrics are served for Prometheus. Needs `pip install 'twistmq[metrics]'`.",
             choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
     Setting("metricsPromExporterPort", "int", 5557,
             "The port of /metrics and /health; 0 takes a free one.",
             most=65_535, source="BrokerConfig", at_start=True),
     Setting("metricsPromExporterHost", "text", "",
-            "The address that port is bound to. Who can reach it sees the names of topics and "
-            "groups.", source="BrokerConfig", default_text="bindAddress", at_start=True),
+            "The address that port is bound to. Every client that reaches it sees the names of "
+            "topics and groups.", source="BrokerConfig", default_text="bindAddress", at_start=True),
     Setting("metricsLabel", "text", "",
             "Labels that all of Apache's metrics get, and a name server's own: name:value, "
             "separated by commas.",

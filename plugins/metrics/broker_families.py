@@ -38,7 +38,7 @@ _LAST_VERSION: Final = 611
 
 
 def flag(value: bool) -> str:
-    """A boolean as labels have it."""
+    """A boolean as the text of a label."""
     return "true" if value else "false"
 
 
@@ -49,7 +49,8 @@ def is_system_group(group: str) -> bool:
 
 def collect(broker: Broker) -> Iterator[MetricFamily]:
     """Make the families."""
-    yield single("rocketmq_broker_permission", "What clients may do: 4 read, 2 write, 6 both.",
+    yield single("rocketmq_broker_permission", "The permission of clients: 4 read, 2 write, 6 "
+                                               "both.",
                  broker.settings.int("brokerPermission"))
     yield single("rocketmq_topic_number", "Topics.", len(broker.topic_config.table))
     yield single("rocketmq_consumer_group_number", "Consumer groups that have settings.",

@@ -66,7 +66,7 @@ class Exporter:
             self._port = serve_http(root_page(self.scrape, name, checks),
                                     settings.int("metricsPromExporterPort"), interface)
         except OSError as error:
-            raise settings.error("metricsPromExporterPort", "is no port that can be listened on at "
+            raise settings.error("metricsPromExporterPort", "cannot be listened on at "
                                  f"{interface}: {error.strerror or error}") from None
         self.log.info("metrics and health are on {interface}:{port}", interface=interface,
                       port=self.port)
@@ -101,7 +101,7 @@ class Exporter:
     def _made(self, result: bytes | Failure) -> None:
         waiting, self._waiting = self._waiting, None
         if isinstance(result, Failure):
-            self.log.failure("the metrics cannot be told", failure=result)
+            self.log.failure("the metrics page failed", failure=result)
         for answer in waiting or ():
             answer.callback(result) if isinstance(result, bytes) else answer.errback(result)
 

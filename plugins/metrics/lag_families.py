@@ -1,4 +1,4 @@
-"""How far groups are behind what is stored for them: of groups that have members, by topic.
+"""Consumer lag by topic, for groups that have members.
 
 A group that has consumed nothing of a queue yet is not behind. Every message counts, whatever the
 group's expression. Differs from Apache, which estimates how many of them a filter lets pass.
@@ -27,7 +27,9 @@ _LABELS: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 @dataclass(slots=True)
 class _Lag:
-    """Of one group and topic: messages, and store times of the next ones, Unix ms; 0: none."""
+    """The lag of one group and topic: messages, and store times of the next ones, Unix ms, 0
+    without one.
+    """
 
     behind: int = 0
     in_flight: int = 0

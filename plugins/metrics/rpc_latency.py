@@ -85,12 +85,12 @@ def counted_code(code: int) -> int:
 
 
 def request_name(code: int) -> str:
-    """A counted request code as labels have it."""
+    """The label text of a counted request code."""
     return "unknown" if code == _UNKNOWN else RequestCode(code).name.lower()
 
 
 def response_name(code: int) -> str:
-    """The code of an answer as labels have it."""
+    """The label text of a response code."""
     try:
         return ResponseCode(code).name.lower()
     except ValueError:

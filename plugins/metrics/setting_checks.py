@@ -37,7 +37,8 @@ def read_labels(settings: Settings, own: Mapping[str, str]) -> dict[str, str]:
     for pair in filter(None, settings.text(_LABELS).split(",")):
         name, colon, value = (part.strip() for part in pair.partition(":"))
         if not (colon and _LABEL.fullmatch(name)) or name.startswith("__") or name in labels:
-            raise settings.error(_LABELS, f"says {pair!r}, which is no name:value, or no name that "
+            raise settings.error(_LABELS, f"contains {pair!r}, which is not name:value, or not a "
+                                          "name that "
                                           "a label may be given here")
         labels[name] = value
     return labels
@@ -65,4 +66,4 @@ def require_port_of_pages(settings: Settings) -> None:
     except BrokerError as error:
         why = str(error).rpartition(": ")[2]
         raise settings.error(
-            _PORT, f"is no port that can be listened on at {interface}: {why}") from None
+            _PORT, f"cannot be listened on at {interface}: {why}") from None

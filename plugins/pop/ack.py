@@ -230,8 +230,9 @@ class AckRequests:
         if store.queues.find(topic, queue_id) is None:
             left_out = self._missing_lines.left_out(request.now_ms)
             if left_out is not None:
-                self.log.warn("{peer} acknowledges what is not there: {topic}-{queue_id} "
-                              "({left_out} such lines were left out before)", topic=topic,
+                self.log.warn("{peer} acknowledges a message of the missing queue "
+                              "{topic}-{queue_id} ({left_out} such lines were left out before)",
+                              topic=topic,
                               peer=request.channel.remote_address, queue_id=queue_id,
                               left_out=left_out)
             return
@@ -347,7 +348,7 @@ def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
     """:raises BrokerError: when it is no batch of acknowledgements."""
     body = BatchAckMessageRequestBody.decode(data) if data else None
     if body is None or not body.acks:
-        raise RequestRefused(ResponseCode.NO_MESSAGE, "nothing is acknowledged")
+        raise RequestRefused(ResponseCode.NO_MESSAGE, "the request acknowledges nothing")
     return body
 
 

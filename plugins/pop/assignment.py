@@ -67,7 +67,7 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """The queues; None: the client is to go on as before."""
+    """The queues; None if the client keeps its queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
@@ -98,7 +98,7 @@ def allocate_for_pop(
 ) -> list[MessageQueue]:
     """The queues a member pops.
 
-    :param share: with so many members after it a member shares its queues.
+    :param share: the number of members after it with which a member shares its queues.
     """
     if share <= 0 or share >= len(members) - 1:
         return [MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues]
@@ -200,7 +200,7 @@ class Assignments:
         return queues
 
     def _no_route(self, failure: Failure, topic: str) -> list[MessageQueue] | None:
-        """No name server answers: what was known goes on to hold."""
+        """No name server answers: the known route stays in use."""
         failure.trap(BrokerError)
         self.log.warn("no route of {topic}: {error}", topic=topic,
                       error=failure.getErrorMessage())

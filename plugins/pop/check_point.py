@@ -90,7 +90,7 @@ class CheckPoint:
 
     @property
     def revive_time(self) -> int:
-        """When its messages become visible again, Unix ms."""
+        """The time at which its messages become visible again, Unix ms."""
         return self.key.pop_time + self.invisible_time
 
     @property
@@ -140,7 +140,7 @@ class CheckPoint:
                 isinstance(count, int) and 0 <= count <= CHECK_POINT_MESSAGES_MAX) else [None]
         if not isinstance(topic, str) or not isinstance(group, str) or not _are_numbers(
                 [*numbers, *diffs]) or len(diffs) > CHECK_POINT_MESSAGES_MAX:
-            raise WireError("it is no check point")
+            raise WireError("it is not a check point")
         queue_id, start, pop_time, invisible_time = numbers
         put_times = fields.get("rp")
         point = cls(PointKey(topic, group, queue_id, start, pop_time,
@@ -208,7 +208,7 @@ def decode_ack(data: bytes, broker_name: str, batch: bool) -> Ack:
     offsets = get("aol", "ackOffsetList") if batch else [get("ao", "ackOffset")]
     if not isinstance(topic, str) or not isinstance(group, str) or not isinstance(
             offsets, list) or not _are_numbers([queue_id, start, pop_time, *offsets]):
-        raise WireError("it is no acknowledgement")
+        raise WireError("it is not an acknowledgement")
     return Ack(PointKey(topic, group, queue_id, start, pop_time,
                         get("bn", "brokerName") or broker_name), offsets)
 
@@ -219,7 +219,7 @@ def _json_object(data: bytes) -> dict[str, Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(str(error)) from None
     if not isinstance(value, dict):
-        raise WireError("it is no object")
+        raise WireError("it is not an object")
     return value
 
 
@@ -228,7 +228,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 
 
 class ReviveRecord(NamedTuple):
-    """A record that is to be stored in the revive topic, and what it is of."""
+    """A record for the revive topic, and the check point or acknowledgement in it."""
 
     record: MessageRecord
     key: PointKey
@@ -236,7 +236,7 @@ class ReviveRecord(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the commit log goes on behind it, once it is stored."""
+        """The commit-log offset behind it, once it is stored."""
         return self.record.next_offset
 
 

@@ -1,4 +1,4 @@
-"""Pops that wait for messages, and those who only want to be told of some.
+"""Held pops, and held requests for a notice of new messages.
 
 They wait by topic, group and queue; the queue -1 stands for any. The end of a wait is looked at
 when others had their turn, not in the middle of an append: a pop appends itself.
@@ -105,7 +105,8 @@ class PopHold:
     def hold(self, waiting: Waiting) -> Deferred[Any]:
         """Let a request wait; it is not full and there is time."""
         self._enter(waiting)
-        # The deadline is by the client's clock; how far that is holds whatever ours does.
+        # The deadline is a time of the client's clock; only the span until it is used, which does
+        # not depend on the broker's clock.
         left_ms = waiting.deadline_ms - _AHEAD_MS - waiting.request.now_ms
         heappush(self._deadlines,
                  (self._broker.steady.now_ms() + left_ms, next(self._numbers), waiting))

@@ -40,7 +40,7 @@ class InFlightCounts:
             self._counts[key] = self.count(key) + count
 
     def remove(self, key: QueueKey, count: int, pop_time: int) -> None:
-        """So many came back, or are to be tried again.
+        """Subtract messages that were acknowledged or will be retried.
 
         :param pop_time: what was popped before the start, Unix ms, was never counted.
         """

@@ -1,4 +1,4 @@
-"""CHANGE_MESSAGE_INVISIBLETIME (200053): a popped message is to be hidden for another time.
+"""CHANGE_MESSAGE_INVISIBLETIME (200053): changes how long a popped message stays invisible.
 
 It gets a check point of its own, from now on, and is acknowledged in the one it had.
 

@@ -98,7 +98,7 @@ class MergeBuffer:
             return False
         for offset in offsets:
             if not buffered.point.acknowledge(offset):
-                self.log.warn("{key} has no message {offset}", key=key, offset=offset)
+                self.log.warn("check point {key} has no message {offset}", key=key, offset=offset)
         buffered.safe_from = max(buffered.safe_from, safe_from)
         if buffered.point.is_done:
             buffered.taken.safe_from = buffered.safe_from

@@ -79,7 +79,8 @@ def require_broker_name(name: str) -> str:
     """:returns: the name; :raises RequestRefused: when no receipt could hold it."""
     if len(name) > RECEIPT_LENGTH_MAX:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                             f"a broker's name of {len(name)} characters is in no receipt")
+                             f"a broker's name of {len(name)} characters does not fit into a "
+                             "receipt")
     return name
 
 

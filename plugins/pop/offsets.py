@@ -1,4 +1,4 @@
-"""How far pops have come in each queue, until that is a consumer offset.
+"""The pop offset of each queue, until it becomes a consumer offset.
 
 A pop goes on where the last one ended. The group's consumer offset follows when what was given out
 cannot be lost: when its check point is durable, or all of it was acknowledged. After a crash the
@@ -51,7 +51,7 @@ class PopOffsets:
         return bool(self._queues)
 
     def latest(self, key: QueueKey) -> int:
-        """Where the next pop of a queue goes on; -1: at the consumer offset."""
+        """The offset of the next pop of a queue; -1: the consumer offset."""
         taken = self._queues.get(key)
         return taken[-1].next_offset if taken else -1
 

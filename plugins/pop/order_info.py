@@ -69,12 +69,15 @@ class OrderInfo(Body):
                 yield offset
 
     def visible_ms(self, offset: int) -> int:
-        """When a message becomes visible again, Unix ms."""
+        """The time at which a message becomes visible again, Unix ms."""
         other = (self.offset_next_visible_time or {}).get(offset)
         return self.pop_time + (self.invisible_time or 0) if other is None else other
 
     def blocked_until(self, now_ms: int) -> int | None:
-        """When the first of what is hidden becomes visible, Unix ms; None: nothing is."""
+        """The time at which the first invisible message becomes visible, Unix ms
+
+        None without one.
+        """
         return next((visible_ms for visible_ms in map(self.visible_ms, self.open_offsets())
                      if visible_ms > now_ms), None)
 

@@ -160,7 +160,7 @@ class PopRequests:
     def _attempt(
         self, request: Request[PopMessageRequestHeader], message_filter: MessageFilter | None
     ) -> Attempt:
-        """Take what there is.
+        """Take the available messages.
 
         :raises BrokerError: when it cannot be covered by check points, or a plugin forbids it.
         """

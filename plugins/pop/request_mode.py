@@ -47,12 +47,12 @@ class SetMessageRequestModeRequestBody(Body):
     topic: str = ""
     consumer_group: str = ""
     mode: RequestMode = RequestMode.PULL
-    #: With so many members after it a consumer shares its queues; 0 or less: with all.
+    #: The number of members after it with which a consumer shares its queues; 0 or less: all.
     pop_share_queue_num: int = 0
 
 
 class _ModeTable(Body):
-    """By topic and group; the file holds it, and an answer."""
+    """The modes by topic and group, as the file and a reply hold them."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
         default_factory=dict)

@@ -92,7 +92,7 @@ class ReviveQueue:
         return max(self._end() - self._done() - 1, 0)
 
     def late_ms(self, now_ms: int) -> int:
-        """How long ago the first of them was due, ms."""
+        """How long the first open check point is overdue, ms."""
         first = next(iter(self._open.values()), None)
         if first is not None:
             due_ms = first.revive_time
@@ -120,14 +120,14 @@ class ReviveQueue:
         return has_read or has_revived
 
     def _begin(self) -> int:
-        """Where the last broker came to."""
+        """The offset behind the last one that the previous broker finished."""
         store = self._broker.store
         saved = self._broker.consumer_offset.query(REVIVE_GROUP, self._topic, self.queue_id)
         # It is the offset of the last message that is done, not of the next.
         offset = max(saved + 1, store.queues.min_offset(self._topic, self.queue_id))
         if offset > store.queues.max_offset(self._topic, self.queue_id):
-            self.log.error("revive queue {queue_id} begins anew: it is done up to {saved}, which "
-                           "it does not have", queue_id=self.queue_id, saved=saved)
+            self.log.error("revive queue {queue_id} is read from its beginning: the saved offset "
+                           "{saved} is beyond its end", queue_id=self.queue_id, saved=saved)
             offset = store.queues.min_offset(self._topic, self.queue_id)
         self._saved = offset - 1
         return offset
@@ -152,8 +152,8 @@ class ReviveQueue:
                     raise WireError("it is not in the commit log")
                 self._take(decode_record(data), offset)
             except BrokerError as error:
-                self.log.error("message {offset} of revive queue {queue_id} is passed over: "
-                               "{error}", offset=offset, queue_id=self.queue_id, error=str(error))
+                self.log.error("message {offset} of revive queue {queue_id} is skipped: {error}",
+                               offset=offset, queue_id=self.queue_id, error=str(error))
             offset += 1
         self._next = offset
         if offset >= store.queues.max_offset(self._topic, self.queue_id):
@@ -241,7 +241,8 @@ class ReviveQueue:
         topics = broker.store.queues.ids_by_topic()
         if (broker.topic_config.get(normal) is None and normal not in topics) or (
                 broker.subscription_group.find(key.group) is None):
-            self.log.warn("topic {topic} or group {group} is gone, what was popped is not revived",
+            self.log.warn("topic {topic} or group {group} is gone: its popped messages are not "
+                          "revived",
                           topic=normal, group=key.group)
             return None
         message = decode_record(data)
@@ -298,7 +299,8 @@ class ReviveQueue:
 
     def _must_wait(self, error: BrokerError) -> bool:
         if not self._is_failing:
-            self.log.error("what was popped and not acknowledged cannot be stored again: {error}",
+            self.log.error("popped messages that were not acknowledged cannot be stored again: "
+                           "{error}",
                            error=str(error))
         self._is_failing = True
         return False
@@ -323,7 +325,9 @@ class ReviveQueue:
                            offset=offset, key=point.key, error=str(refusal))
             return
         self._stored_to = max(self._stored_to, record.next_offset)
-        self.log.warn("message {offset} of {key} is tried again later: {error}", offset=offset,
+        self.log.warn("message {offset} of {key} cannot be revived and will be tried again: "
+                      "{error}",
+                      offset=offset,
                       key=point.key, error=str(error))
 
     # --- how far it has come

@@ -87,7 +87,7 @@ class PopService:
         return [row for part in parts for row in part.handlers()]
 
     def stop(self) -> Deferred[None] | None:
-        """Write all that waits in memory, and save how far all has come."""
+        """Write the check points in memory, and save the progress."""
         self.state.hold.release_all()
         self.state.notified.release_all()
         broker = self._broker
@@ -104,7 +104,7 @@ class PopService:
 
     def _not_durable(self, failure: Failure) -> None:
         failure.trap(StoreError)
-        self.log.error("how far pops have come is not saved: {error}",
+        self.log.error("the progress of pops cannot be saved: {error}",
                        error=failure.getErrorMessage())
 
     # --- again and again
@@ -160,7 +160,7 @@ class PopService:
             queue.save_durable()
 
     def revive_period_ms(self) -> int:
-        """When to look next: at once while there is more to do."""
+        """The time until the next round: 0 while there is more to do."""
         return 1 if self._has_more else self._broker.settings.int("reviveInterval")
 
     def revive(self, now_ms: int) -> None:

@@ -21,10 +21,11 @@ POP_SETTINGS: Final = (
             "Queues of the revive topic, where check points and acknowledgements come together; "
             "read at start.", unit="queues", least=1, most=TOPIC_QUEUES_MAX, source=_BROKER),
     Setting("reviveInterval", "int", 1000,
-            "How often it is looked for popped messages that nobody acknowledged in time.",
+            "How often popped messages that were not acknowledged in time are looked for.",
             unit="ms", least=1, source=_BROKER),
     Setting("popPollingSize", "int", 1024,
-            "Pops of one group and queue that may wait for messages; 1 more is told so.",
+            "Pops of one group and queue that may wait for messages; a further one is answered "
+            "POLLING_FULL.",
             unit="requests", least=0, source=_BROKER),
     Setting("maxPopPollingSize", "int", 100_000, "Pops that may wait for messages in all.",
             unit="requests", least=0, most=LONG_MAX, source=_BROKER),
@@ -38,8 +39,8 @@ POP_SETTINGS: Final = (
             "How long a check point waits in memory at most; read at start.", unit="ms", least=0,
             source=_BROKER),
     Setting("popCkStayBufferTimeOut", "int", 3000,
-            "A check point is written so long before its messages become visible again; read at "
-            "start.", unit="ms", least=0, source=_BROKER),
+            "The time before its messages become visible again at which a check point is written; "
+            "read at start.", unit="ms", least=0, source=_BROKER),
     Setting("popCkMaxBufferSize", "int", 200_000,
             "Check points in memory from which on more are written at once; read at start.",
             unit="check points", least=0, source=_BROKER),
@@ -79,13 +80,13 @@ POP_SETTINGS: Final = (
             "Whether a consumer that asks for its queues gets a share of them, not all.",
             source=_BROKER),
     Setting("defaultMessageRequestMode", "text", "PULL",
-            "How a group consumes a topic by itself when nobody set it, for consumers that ask.",
+            "The mode of a group and topic without one of their own, for consumers that ask.",
             choices=("PULL", "POP"), source=_BROKER),
     Setting("defaultPopShareQueueNum", "int", -1,
-            "With which number of members after it a consumer shares its queues then; 0 or less: "
-            "all have all queues.", least=-INT_MAX, source=_BROKER),
+            "The number of members after it with which a consumer shares its queues then; 0 or "
+            "less: all have all queues.", least=-INT_MAX, source=_BROKER),
     Setting("loadBalancePollNameServerInterval", "int", 30_000,
-            "How old a route may be by which queues are shared out.", unit="ms", least=0,
+            "The age up to which a known route is used to assign queues.", unit="ms", least=0,
             most=LONG_MAX, source=_BROKER),
 )
 

@@ -87,7 +87,7 @@ class Taker:
     # --- from which offset?
 
     def peek_offset(self, key: QueueKey) -> int:
-        """Where the next pop of a queue will begin, when nothing comes between."""
+        """The offset of the next pop of a queue, if nothing changes it before."""
         topic, group, queue_id = key
         offset = self._broker.consumer_offset.query(group, topic, queue_id)
         if offset < 0:
@@ -95,7 +95,7 @@ class Taker:
         return max(offset, self._state.offsets.latest(key))
 
     def _offset(self, key: QueueKey, init_mode: int) -> int:
-        """Where a pop of a queue begins; a group that is new there begins to have an offset."""
+        """The offset of a pop of a queue; a new group gets a consumer offset."""
         topic, group, queue_id = key
         table = self._broker.consumer_offset
         reset = table.take_reset_offset(topic, group, queue_id)

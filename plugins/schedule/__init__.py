@@ -53,7 +53,7 @@ _SETTINGS: Final = (
             "How long each delay level is, from level 1 on: numbers with a unit of s, m, h or "
             "d, one space between two.", source="MessageStoreConfig", at_start=True),
     Setting("flushDelayOffsetInterval", "int", 10_000,
-            "How often it is saved how far delivery has come.", unit="ms", least=1,
+            "How often the progress of delivery is saved.", unit="ms", least=1,
             source="MessageStoreConfig"),
 )
 
@@ -106,7 +106,7 @@ class Plugin:
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
-        """GET_ALL_DELAY_OFFSET (45): a slave asks how far its master has come."""
+        """GET_ALL_DELAY_OFFSET (45): a slave asks for its master's delivery offsets."""
 
         def get_all_delay_offset(request: Request[Any]) -> Reply:
             return Reply(body=self._service.wrapper().encode())

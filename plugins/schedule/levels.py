@@ -38,7 +38,7 @@ class DelayLevels:
         return len(self.lengths_ms)
 
     def due_ms(self, level: int, store_timestamp: int) -> int:
-        """When a message is due, Unix ms.
+        """The time at which a message is due, Unix ms.
 
         :param level: one above the highest counts as the highest.
         :param store_timestamp: when it was stored, Unix ms.

@@ -72,7 +72,7 @@ def delay_record(record: MessageRecord, level_most: int) -> None:
 
 
 def due_record(message: StoredMessage) -> MessageRecord:
-    """Make of a message of the schedule topic the one it is to become.
+    """Make the record to deliver from a message of the schedule topic.
 
     :raises BrokerError: when its properties do not say which.
     """

@@ -1,4 +1,4 @@
-"""Delivery of delayed messages, and how far it has come at each level.
+"""Delivery of delayed messages, with an offset for each level.
 
 Each level has a queue of the schedule topic; all that is in it waits equally long, so the first
 that is not due ends a look at it. The number in a queue entry is when the message is due. How far
@@ -80,7 +80,7 @@ class ScheduleService:
     # --- into the schedule topic
 
     def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
-        """Send what is to wait to the schedule topic; :returns: the refusals."""
+        """Redirect delayed records to the schedule topic; :returns: the refusals."""
         if self._delivering:
             return None
         refusals: dict[int, BrokerError] = {}
@@ -93,7 +93,7 @@ class ScheduleService:
         return refusals
 
     def tags_code(self, record: MessageRecord) -> int:
-        """When a record of the schedule topic is due, Unix ms."""
+        """The time at which a record of the schedule topic is due, Unix ms."""
         try:
             level = delay_level(parse_properties(record.properties))
         except BrokerError:
@@ -106,7 +106,7 @@ class ScheduleService:
     # --- out of it
 
     def look_period_ms(self) -> int:
-        """When to look next: soon while there is more than one look delivers."""
+        """The time until the next round: short while more is due than one round delivers."""
         return 1 if self._has_more else LOOK_PERIOD_MS
 
     def deliver(self, now_ms: int) -> None:
@@ -136,15 +136,16 @@ class ScheduleService:
         self._set_offset(level, next_offset)
 
     def _corrected_offset(self, level: int) -> int:
-        """How far a level has come, if its queue goes that far."""
+        """The saved offset of a level, corrected to the range of its queue."""
         offset = self.offsets.get(level, 0)
         store, queue_id = self._broker.store, level - 1
         least = store.queues.min_offset(SCHEDULE_TOPIC, queue_id)
         most = store.queues.max_offset(SCHEDULE_TOPIC, queue_id)
         corrected = max(least, min(offset, most))
         if corrected != offset:
-            self.log.error("delay level {number} goes on at {corrected}: it was at {offset}, its "
-                           "queue has {least} to {most}", number=level, corrected=corrected,
+            self.log.error("delay level {number} continues at {corrected}: the saved offset was "
+                           "{offset}, its queue has {least} to {most}",
+                           number=level, corrected=corrected,
                            offset=offset, least=least, most=most)
             self._set_offset(level, corrected)
         return corrected
@@ -209,7 +210,8 @@ class ScheduleService:
                 self.log.error("message {offset} of delay level {number} is given up: {error}",
                                offset=due[index][0], number=level, error=str(error))
             elif level not in self._failing:
-                self.log.warn("delay level {number} is held up at {offset}: {error}",
+                self.log.warn("delay level {number} is blocked at {offset} and will be tried "
+                              "again: {error}",
                               number=level, offset=due[index][0], error=str(error))
                 self._failing.add(level)
         if not is_failing:
@@ -239,11 +241,11 @@ class ScheduleService:
             self.data_version.assign(theirs.data_version)
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """All of it, as the file holds it and a slave is told it."""
+        """The offsets of all levels, as the file and a slave get them."""
         return DelayOffsetSerializeWrapper(self.offsets, self.data_version)
 
     def save(self) -> Deferred[None] | None:
-        """Save how far it has come once what was delivered is durable; waits for that."""
+        """Save the offsets once the delivered messages are durable; waits for that."""
         text = self.wrapper().encode_pretty().decode()
         durable = self._broker.store.flush.flushed(self._broker.store.commit_log.max_offset)
         if durable is None:
@@ -272,7 +274,7 @@ class ScheduleService:
             self.data_version.next_version(self._broker.now_ms())
 
     def runtime_info(self) -> dict[str, str]:
-        """How far each level has come and could, for the runtime table."""
+        """The offset of each level and the end of its queue, for the runtime table."""
         store = self._broker.store
         return {
             f"scheduleMessageOffset_{level}":

@@ -137,7 +137,7 @@ def _existing(session: Session, topic: str) -> Configs:
 
 
 def _ends(session: Session, topic: str, brokers: Iterable[str]) -> dict[tuple[str, int], int]:
-    """Where the physical queues of brokers end."""
+    """The end offsets of the brokers' physical queues."""
     ends: dict[tuple[str, int], int] = {}
     for name in brokers:
         reply = session.ask(session.named(name).address, RequestCode.GET_TOPIC_STATS_INFO,
@@ -151,7 +151,7 @@ def _ends(session: Session, topic: str, brokers: Iterable[str]) -> dict[tuple[st
 
 
 def _complete(session: Session, wrapper: TopicRemappingDetailWrapper) -> None:
-    """Have the other brokers of the same clusters told as well: that they have no queue."""
+    """Add the other brokers of the same clusters: they are sent that they have no queue."""
     configs = wrapper.broker_config_map
     detail = next(iter(configs.values())).mapping_detail
     assert detail is not None

@@ -65,7 +65,7 @@ class CleanService:
                 try:
                     queues = await one(detail)
                 except BrokerError as error:
-                    self.log.warn("static topic {topic} is not cleaned: {error}", topic=topic,
+                    self.log.warn("static topic {topic} cannot be cleaned: {error}", topic=topic,
                                   error=str(error))
                     continue
                 # It may have been changed or deleted while others were asked.
@@ -91,7 +91,8 @@ class CleanService:
             found = bounds[first.bname].offset_table.get(
                 MessageQueue(detail.topic, first.bname, first.queue_id))
             if found is not None and found.max_offset in (0, found.min_offset):
-                self.log.info("{topic} {number}: part {item} is empty and forgotten",
+                self.log.info("static topic {topic}, queue {number}: the empty part {item} is "
+                              "removed",
                               topic=detail.topic, number=number, item=first)
                 queues[number] = items[1:]
         return queues
@@ -125,7 +126,8 @@ class CleanService:
             theirs = details[leader]
             if theirs is not None and theirs.leads(theirs.hosted_queues.get(number)) and (
                     (theirs.total_queues, theirs.epoch) == (detail.total_queues, detail.epoch)):
-                self.log.info("{topic} {number} went on to {leader} and is forgotten",
+                self.log.info("static topic {topic}, queue {number}: moved to {leader} and removed "
+                              "here",
                               topic=detail.topic, number=number, leader=leader)
                 del queues[number]
         return queues

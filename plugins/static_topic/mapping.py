@@ -81,7 +81,7 @@ class LogicQueueMappingItem(Body):
         return self.logic_offset + max(physical - self.start_offset, 0)
 
     def logical_inside(self, physical: int) -> int:
-        """The same, at most where this part ends; -1 while it is not decided."""
+        """The logical offset, at most the end of this part; -1 while it is not decided."""
         if not self.is_decided:
             return -1
         if self.start_offset <= self.end_offset < physical:

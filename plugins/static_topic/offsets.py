@@ -50,7 +50,7 @@ _CODES: Final = (
 def wrapped_offset_rows(
     broker: Broker, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
 ) -> list[AnyHandler]:
-    """The rows of offsets, of those that there are, that know static topics."""
+    """The existing rows of offset requests, wrapped for static topics."""
     questions = _OffsetQuestions(broker, others)
     answers: dict[int, Answer] = dict(zip(_CODES, (
         questions.query, questions.update, questions.search, questions.maximum,
@@ -70,7 +70,7 @@ def _wrapped(row: AnyHandler, answer: Answer, mappings: QueueMappings) -> AnyHan
 
 
 def _with(request: Request[Any], **fields: object) -> Request[Any]:
-    """The same request with other fields in its header."""
+    """A copy of the request with other fields in its header."""
     return Request(request.command, changed(request.header, **fields), request.channel,
                    request.now_ms)
 
@@ -87,7 +87,7 @@ class _OffsetQuestions:
     def query(
         self, request: Request[headers.QueryConsumerOffsetRequestHeader], place: LogicalPlace
     ) -> Coroutine[Any, Any, Reply] | Request[Any]:
-        """How far a group has come: what the last part that it has begun says."""
+        """The offset of a group, taken from the last part that it has begun."""
         if len(place.items) == 1 and place.leader.logic_offset == 0:
             return _with(request, queue_id=place.leader.queue_id)
         return self._query(request, place)
@@ -115,7 +115,7 @@ class _OffsetQuestions:
         self, request: Request[headers.QueryConsumerOffsetRequestHeader],
         item: LogicQueueMappingItem,
     ) -> int:
-        """The same asked of another broker; -1: it does not know the group."""
+        """Ask another broker for the offset of a group; -1 if it does not know the group."""
         code = RequestCode.QUERY_CONSUMER_OFFSET
         reply = await self._others.ask(
             item.bname, code, forwarded(
@@ -129,7 +129,7 @@ class _OffsetQuestions:
     def update(
         self, request: Request[headers.UpdateConsumerOffsetRequestHeader], place: LogicalPlace
     ) -> Coroutine[Any, Any, Reply] | Request[Any]:
-        """A group has come this far: that is kept beside the part that has the offset."""
+        """Store the offset of a group, for the part that contains the offset."""
         offset = request.header.commit_offset
         if offset is None:
             return request
@@ -146,7 +146,7 @@ class _OffsetQuestions:
     # --- queues
 
     async def maximum(self, request: Request[Any], place: LogicalPlace) -> Reply:
-        """Where the queue ends: where the last part does whose begin is known.
+        """The max offset of the queue: the end of the last part whose start is known.
 
         Differs from Apache, which asks that part's broker for the queue of another.
         """
@@ -157,7 +157,7 @@ class _OffsetQuestions:
     async def _end(
         self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
     ) -> int:
-        """Where a part ends, physical."""
+        """The physical end offset of a part."""
         topic = request.header.topic
         if place.is_here(item):
             return self._broker.store.queues.max_offset(topic, item.queue_id)
@@ -166,7 +166,7 @@ class _OffsetQuestions:
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
 
     async def minimum(self, request: Request[Any], place: LogicalPlace) -> Reply:
-        """Where the queue begins: where its first part does."""
+        """The min offset of the queue: the start of its first part."""
         item, topic = _required(find_item(place.items, 0)), request.header.topic
         if place.is_here(item):
             offset = self._broker.store.queues.min_offset(topic, item.queue_id)
@@ -178,7 +178,7 @@ class _OffsetQuestions:
             offset=item.logical_inside(offset)))
 
     async def earliest_time(self, request: Request[Any], place: LogicalPlace) -> Reply:
-        """When the oldest message of the first part was stored.
+        """The store time of the oldest message of the first part.
 
         Differs from Apache, which asks for the physical queue of the logical one's number.
         """

@@ -23,7 +23,7 @@ from twistmq.plugins.static_topic.mapping import (
 __all__ = ["BLOCK_SIZE", "TopicRemappingDetailWrapper", "decided", "empty_config", "growing_plan",
            "remapping_plan", "round_up"]
 
-#: A new part begins at a multiple of so many offsets. Source: DEFAULT_BLOCK_SEQ_SIZE.
+#: A new part begins at a multiple of this number of offsets. Source: DEFAULT_BLOCK_SEQ_SIZE.
 BLOCK_SIZE: Final = 10_000
 #: Epochs are times; two changes are at least so far apart, ms.
 _EPOCH_STEP: Final = 1000
@@ -60,10 +60,10 @@ def growing_plan(
 ) -> TopicRemappingDetailWrapper:
     """Make a static topic, or give it more logical queues.
 
-    :param total: how many it is to have.
+    :param total: the number of logical queues it will have.
     :param targets: names of the brokers that share them.
-    :param configs: what there is of it, by broker name; changed into what is to be.
-    :raises MappingError: when that cannot be; nothing may be told then.
+    :param configs: its current configurations, by broker name; changed in place into the new ones.
+    :raises MappingError: when the change is impossible; then nothing may be sent to brokers.
     """
     for name, config in configs.items():
         detail = config.mapping_detail
@@ -95,7 +95,7 @@ def remapping_plan(
 
     :param targets: names of the brokers that are to lead all of them.
     :param configs: what there is of it, by broker name, not empty; changed into what is to be.
-    :raises MappingError: when that cannot be; nothing may be told then.
+    :raises MappingError: when the change is impossible; then nothing may be sent to brokers.
     """
     epoch, queues = check_whole(topic, configs)
     before = Counter(queue.bname for queue in queues.values())

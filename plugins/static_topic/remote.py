@@ -41,7 +41,7 @@ def forwarded(
     header: CommandHeader, broker_name: str, request: Request[Any] | None = None, *,
     logical: bool = False,
 ) -> CommandHeader:
-    """A header as another broker is to be sent it.
+    """A header for a request that is forwarded to another broker.
 
     :param request: the one that is forwarded: it may name a namespace.
     :param logical: whether its queues are logical ones of a static topic.

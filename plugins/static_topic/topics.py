@@ -90,7 +90,7 @@ class StaticTopicRequests:
     # --- before others
 
     def wrapped_delete(self, row: AnyHandler) -> AnyHandler:
-        """A row of 215 by which a topic stops being static: name servers are told so at once."""
+        """A handler of 215 that also removes the mapping and registers that at once."""
         mappings = self._mappings
 
         def handle(request: Request[Any]) -> Handled:
@@ -102,7 +102,7 @@ class StaticTopicRequests:
         return replace(row, handle=handle)
 
     def wrapped_config(self, row: AnyHandler) -> AnyHandler:
-        """A row of 351 that tells the logical queues as well, where they are asked for."""
+        """A handler of 351 that also returns the logical queues, if they are requested."""
         table = self._mappings.table
 
         def handle(request: Request[Any]) -> Handled:

@@ -122,8 +122,8 @@ class Dequeue:
         while position >= self._timer_log.begin and position >= 0:
             unit = self._timer_log.unit(position)
             if unit is None or unit.previous >= position:
-                self.log.error("the timer log has no unit at {position}: what was before it in its "
-                               "slot is not delivered", position=position)
+                self.log.error("the timer log has no unit at {position}: earlier messages of its "
+                               "slot are not delivered", position=position)
                 return
             if not unit.takes_back:
                 positions.append(position)
@@ -133,7 +133,7 @@ class Dequeue:
                     deletions[properties[names.TIMER_DEL_UNIQKEY]] = properties.get(
                         names.REAL_TOPIC, "")
                 except (BrokerError, KeyError) as error:
-                    self.log.error("nothing is taken back by the message at {place}: {error}",
+                    self.log.error("the recall message at {place} recalls nothing: {error}",
                                    place=unit.place, error=str(error))
             position = unit.previous
             count += 1

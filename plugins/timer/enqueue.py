@@ -132,7 +132,7 @@ class Enqueue:
             try:
                 unit = self._unit(place, size, now_ms, topics, late)
             except BrokerError as error:
-                self.log.error("message {offset} of the timer topic, at {place}, is passed over: "
+                self.log.error("message {offset} of the timer topic, at {place}, is skipped: "
                                "{error}", offset=queue_offset, place=place, error=str(error))
                 continue
             if unit is not None:
@@ -184,7 +184,9 @@ class Enqueue:
         return LogUnit(-1, magic, write_ms, ahead_ms, place, size, java_string_hash(topic))
 
     def _first_way_ms(self, ahead_ms: int) -> int:
-        """How far a message goes that has to be rolled: so that the next way is not too short."""
+        """The first delay of a message that must be rolled, chosen so that the next is not too
+        short.
+        """
         window_ms, tick_ms = self._roll_window_ms, self._wheel.tick_ms
         window = window_ms // tick_ms
         if ahead_ms - window_ms < window // 3 * tick_ms:
@@ -198,7 +200,8 @@ class Enqueue:
                 self._timer_log.write(units)
         except StoreError as error:
             if not self._is_failing:
-                self.log.warn("timed messages are held up: {error}", error=str(error))
+                self.log.warn("timed messages cannot be written to the timer log and will be tried "
+                              "again: {error}", error=str(error))
             self._is_failing = True
             return False
         self._is_failing = False
@@ -211,7 +214,7 @@ class Enqueue:
         most = store.queues.max_offset(TIMER_TOPIC, 0)
         corrected = max(least, min(self.offset, most))
         if corrected != self.offset:
-            self.log.error("timed messages are entered from {corrected} on: they were at {offset}, "
-                           "the queue has {least} to {most}", corrected=corrected,
+            self.log.error("timed messages continue at {corrected}: the saved offset was {offset}, "
+                           "the timer topic has {least} to {most}", corrected=corrected,
                            offset=self.offset, least=least, most=most)
             self.offset = corrected

@@ -17,7 +17,7 @@ __all__ = ["BLANK_MAGIC", "BLANK_SIZE_MIN", "FIELD_POSITIONS", "MAGIC_DEFAULT", 
 
 
 def field_positions(layout: Sequence[tuple[str, str, str]]) -> dict[str, int]:
-    """By name of a field: where it is, in bytes.
+    """The position of each field by name, in bytes.
 
     :param layout: name, format and meaning of each field.
     """
@@ -77,7 +77,7 @@ class LogUnit(NamedTuple):
 
     @property
     def is_rolled(self) -> bool:
-        """Whether the message waits on when the slot's time has come."""
+        """Whether the message must wait again after the slot's time."""
         return bool(self.magic & MAGIC_ROLL)
 
     @property

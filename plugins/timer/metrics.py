@@ -57,7 +57,7 @@ class TimerMetrics:
         try:
             self._file.load(self._decode)
         except StoreDamaged as error:
-            self.log.error("waiting messages are counted anew: {error}", error=str(error))
+            self.log.error("counting of timed messages starts at zero: {error}", error=str(error))
 
     def _decode(self, text: str) -> None:
         self.saved = TimerMetricsSerializeWrapper.decode_saved(text.encode())

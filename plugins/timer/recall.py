@@ -123,7 +123,7 @@ class RecallMessage:
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
         record = self._record(request, handle)
         for error in self._broker.append([record]).values():
-            self.log.warn("a message of {topic} cannot be taken back: {error}",
+            self.log.warn("a message of {topic} cannot be recalled: {error}",
                           topic=handle.topic, error=str(error))
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
         self._broker.stats.messages_put([record])

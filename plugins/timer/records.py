@@ -79,7 +79,7 @@ def asks_for_time(record: MessageRecord) -> dict[str, str] | None:
 
 
 def timed_ms(properties: dict[str, str], now_ms: int) -> int | None:
-    """When a message is to be delivered, Unix ms; None when it says no number."""
+    """The delivery time of a message, Unix ms; None if it is not a number."""
     for name, unit_ms in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
         text = properties.get(name)
         if text is not None:
@@ -105,8 +105,8 @@ def wait_record(record: MessageRecord, properties: dict[str, str], out_ms: int) 
     if len(utf8(text)) > PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX:
         raise RequestRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the properties of a message that waits have at most "
-            f"{PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX} bytes with those the broker adds")
+            f"the properties of a timed message, with those the broker adds, may have "
+            f"{PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX} bytes at most")
     record.properties = text
     record.topic, record.queue_id = TIMER_TOPIC, 0
 
@@ -124,7 +124,7 @@ def due_ms_of(properties: Mapping[str, str]) -> int:
 
 def due_record(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int
                ) -> MessageRecord:
-    """Make of a message of the timer topic the one it is to become.
+    """Make the record to deliver from a message of the timer topic.
 
     :param properties: the message's, parsed; get those of the other.
     :param write_ms: when it was entered, or ENTERED_NEVER.
@@ -141,7 +141,7 @@ def due_record(message: StoredMessage, properties: dict[str, str], write_ms: int
 
 def rolled_record(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int
                   ) -> MessageRecord:
-    """Make of a message that is not due yet one that is entered again; see due_record."""
+    """Make a record that enters a message again, which is not due yet; see due_record."""
     rolls = properties.get(names.TIMER_ROLL_TIMES, "0")
     properties[names.TIMER_ROLL_TIMES] = str(
         int(rolls) + 1 if _NUMBER.fullmatch(rolls) else 1)

@@ -1,4 +1,4 @@
-"""Where entering and delivering go on at a start, and the wheel as it must be for that.
+"""Recovery at a start: the offsets of entering and delivering, and a wheel that fits them.
 
 After a clean stop of this broker everything is where the check point says. After any other end of
 it, the check point still is of one moment: the timer log is cut there, and what came later is
@@ -55,7 +55,7 @@ class TimerRecovery:
         self.known_places: set[int] = set()
 
     def run(self) -> None:
-        """Find where things go on, and make them fit."""
+        """Find the offsets to continue at, and make wheel and log fit them."""
         values, state = self._checkpoint.values, self._checkpoint.state
         timer_log = self._timer_log
         position = values.last_timer_log_flush_position
@@ -72,8 +72,8 @@ class TimerRecovery:
             end = self._follow(position)
         timer_log.truncate(end)
         count = self._make_wheel(end, values.last_read_ms)
-        self.log.info("the timer wheel was made anew of {count} units: entering goes on at "
-                      "{offset}", count=count, offset=self.queue_offset)
+        self.log.info("the timer wheel was rebuilt from {count} units: the timer topic is read on "
+                      "at {offset}", count=count, offset=self.queue_offset)
 
     def _fits(self, position: int) -> bool:
         """Whether the log goes as far as the check point says."""
@@ -82,7 +82,7 @@ class TimerRecovery:
         return position <= last_end and (bool(timer_log.starts) or position == 0)
 
     def _follow(self, position: int) -> int:
-        """Find the end of a log that another broker wrote, and where to go on after it.
+        """Find the end of a log that another broker wrote, and the offset to continue at.
 
         :param position: where it was durable once.
         :returns: the end.

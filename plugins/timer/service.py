@@ -1,4 +1,4 @@
-"""The timed messages of one broker: what enters them, what delivers them, how far both have come.
+"""The timed messages of one broker: entering, delivering, and the progress of both.
 
 A turn enters some and delivers some, for a few milliseconds. How far it has come is saved each
 second, and only what no loss of power takes away: a message may come twice after a crash, and never
@@ -116,7 +116,7 @@ class TimerService:
     # --- messages come
 
     def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
-        """Send what is to wait to the timer topic; :returns: the refusals."""
+        """Redirect timed records to the timer topic; :returns: the refusals."""
         refusals: dict[int, BrokerError] | None = None
         for index, record in enumerate(records):
             if TIMER_MARK not in record.properties:
@@ -165,7 +165,7 @@ class TimerService:
     # --- and go
 
     def period_ms(self) -> int:
-        """When to look next: at once while there is more to do, else at a part of a tick."""
+        """The time until the next round: 0 while there is more to do, else a part of a tick."""
         if self._has_more:
             return 1
         part_ms = self.tick_ms // TURNS_PER_TICK
@@ -204,7 +204,7 @@ class TimerService:
         return TimerCheckpoint(*progress, progress[2], values.state_version, timestamp, counter)
 
     def save_if_due(self, now_ms: int) -> Deferred[None] | None:
-        """Save how far it has come, if that is further than before."""
+        """Save the progress, if there was any."""
         if not self._is_loaded or self._is_stopped or not self.enqueue.is_whole:
             return None
         values = self._values()
@@ -248,7 +248,7 @@ class TimerService:
         failure.trap(StoreError, OSError)
         self._saved_ms = 0
         if not self._is_failing:
-            self.log.error("how far timed messages have come is not saved: {error}",
+            self.log.error("the progress of timed messages cannot be saved: {error}",
                            error=failure.getErrorMessage())
         self._is_failing = True
 

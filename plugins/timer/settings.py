@@ -26,23 +26,24 @@ _BLANK_SLOTS: Final = 60
 
 TIMER_SETTINGS: Final = (
     Setting("timerWheelEnable", "flag", True,
-            "Whether messages can be sent for a time; read at start.", source=_STORE,
+            "Whether timed messages are supported; read at start.", source=_STORE,
             important=True, at_start=True),
     Setting("timerMaxDelaySec", "int", 3 * 86_400,
-            "How far ahead a message may be sent.", unit="s", least=0, source=_STORE),
+            "The longest time for which a message may be delayed.",
+            unit="s", least=0, source=_STORE),
     Setting("timerPrecisionMs", "int", 1000,
             "The tick of delivery: 100, 200, 500 or 1000, others count as the next shorter one.",
             unit="ms", least=0, source=_STORE, at_start=True),
     Setting("timerRollWindowSlot", "int", 2 * 86_400,
             "Ticks ahead from which a message is entered again on its way; at most "
-            f"{SLOTS_TOTAL - _BLANK_SLOTS}, as which what is more or less than 2 counts.",
+            f"{SLOTS_TOTAL - _BLANK_SLOTS}, which is also used for values above it or below 2.",
             unit="ticks", least=-INT_MAX, source=_STORE, at_start=True),
     Setting("timerFlushIntervalMs", "int", 1000,
-            "How often it is saved how far entering and delivering have come.", unit="ms",
+            "How often the progress of entering and delivering is saved.", unit="ms",
             least=1, source=_STORE),
     Setting("timerCongestNumEachSlot", "int", INT_MAX,
-            "Messages of one tick from which on some more of it are refused, from twice as many "
-            "all.", unit="messages", least=0, source=_STORE),
+            "The number of messages of one tick at which some further ones are refused; at twice "
+            "this number, all are.", unit="messages", least=0, source=_STORE),
     Setting("mappedFileSizeTimerLog", "int", 100 * 1024 * 1024,
             "Bytes of each file of the timer log.", unit="bytes",
             least=UNIT_SIZE + BLANK_SIZE_MIN, source=_STORE, at_start=True),
@@ -54,9 +55,9 @@ TIMER_SETTINGS: Final = (
             "How often the log says how far entering and delivering are behind, if they are.",
             unit="ms", least=1, source=_STORE),
     Setting("recallMessageEnable", "flag", False,
-            "Whether producers can take messages back that wait for a time.", source=_BROKER),
+            "Whether producers can recall timed messages.", source=_BROKER),
     Setting("allowRecallWhenBrokerNotWriteable", "flag", True,
-            "Whether they can when brokerPermission forbids sends.", source=_BROKER),
+            "Whether they can recall them even if brokerPermission forbids sends.", source=_BROKER),
 )
 
 

@@ -74,7 +74,7 @@ class TimerFiles:
 
     @property
     def begin(self) -> int:
-        """Where the first file of the log starts."""
+        """The position at which the first file of the log starts."""
         return self.log.starts[0] if self.log.starts else 0
 
     # --- the wheel
@@ -116,7 +116,7 @@ class TimerFiles:
 
     @staticmethod
     def slot_position(ticks: int) -> int:
-        """Where the slot of a time is in the file, in bytes."""
+        """The position of a time's slot in the file, in bytes."""
         return ticks % RING_SLOTS * SLOT_SIZE
 
     # --- the log
@@ -160,7 +160,7 @@ class TimerFiles:
         return self._is_running and position + UNIT_SIZE >= self.end
 
     def next_position(self, end: int) -> int:
-        """Where a unit goes that comes after what ends here."""
+        """The position of the unit after the one that ends here."""
         start = self.log.start_of(end)
         if start is None or end - start < self.units_per_file * UNIT_SIZE:
             return end

@@ -111,7 +111,7 @@ class _Waiting:
         return key is not None
 
     def message(self, entry: _Entry) -> StoredMessage | None:
-        """The message of an entry; what there is instead is reported."""
+        """The message of an entry; any other record at its place is reported."""
         found = self._store.look(entry.place)
         if isinstance(found, StoredMessage) and found.topic == TIMER_TOPIC:
             return found

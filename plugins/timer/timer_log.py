@@ -54,7 +54,7 @@ class TimerLog:
 
     @property
     def begin(self) -> int:
-        """Where the first file starts."""
+        """The position at which the first file starts."""
         return self.starts[0] if self.starts else 0
 
     def load(self) -> None:
@@ -70,7 +70,7 @@ class TimerLog:
     # --- writing
 
     def next_position(self, position: int) -> int:
-        """Where a unit goes that comes after what ends at ``position``."""
+        """The position of the unit after the one that ends at ``position``."""
         room = self.file_size - position % self.file_size
         return position if room >= UNIT_SIZE + BLANK_SIZE_MIN else position + room
 

@@ -152,7 +152,7 @@ class TimerWheel:
         heappush(self._times, time_ms)
 
     def last_position(self, time_ms: int) -> int:
-        """Where the chain of a time begins."""
+        """The position in the timer log at which the chain of a time begins."""
         slot = self.slots.get(time_ms)
         return NO_POSITION if slot is None else slot.last
 
@@ -213,7 +213,7 @@ class TimerWheel:
         return write, lambda: self._changed.update(changed)
 
     def _position(self, time_ms: int) -> int:
-        """Where a slot is in the file, in bytes."""
+        """The position of a slot in the file, in bytes."""
         return time_ms // self.tick_ms % RING_SLOTS * SLOT_SIZE
 
     def _encoded(self, time_ms: int) -> bytes:

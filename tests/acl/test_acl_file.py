@@ -157,7 +157,7 @@ class ChangeTests(SynchronousTestCase):
         self.assertEqual(file.version, DataVersion(timestamp=NOW_MS, counter=4))
         self.assertEqual(file.white_addresses, ("10.10.103.*", "192.168.0.*"))
 
-    def test_into_nothing(self) -> None:
+    def test_an_empty_file_gets_an_account_and_a_version(self) -> None:
         """An empty file becomes one with an account; its version starts."""
         file = read_acl_file(with_account(b"", PlainAccessConfig("new-key", "new-secret"), NOW_MS))
         self.assertEqual(len(file.accounts), 1)

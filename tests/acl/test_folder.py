@@ -84,7 +84,7 @@ class FolderTests(SynchronousTestCase):
         self.assertTrue(os.path.islink(self.folder.default_file))
         self.assertEqual((self.home / "elsewhere/real.yml").read_bytes(), b"a: b\n")
 
-    def test_left_behind(self) -> None:
+    def test_files_left_by_a_crash_and_links_do_no_harm(self) -> None:
         """What a crash left half written is in nobody's way, nor is a link put there."""
         self.put("conf/plain_acl.yml", "victim")
         os.symlink(self.home / "victim", self.folder.default_file + ".tmp")

@@ -37,7 +37,7 @@ class PermissionTests(SynchronousTestCase):
         self.assertEqual([int(one) for one in (DENY, ANY, PUB, SUB)], [1, 2, 4, 8])
 
     def test_an_unknown_permission_text_is_deny(self) -> None:
-        """A text that is none of the five is DENY; ANY cannot be given."""
+        """A text other than the five is DENY; ANY cannot be given."""
         texts = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": DENY,
                  " PUB ": PUB, "ANY": DENY, "pub": DENY, "PUB | SUB": DENY, "": DENY, None: DENY}
         for text, permission in texts.items():

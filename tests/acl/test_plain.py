@@ -65,7 +65,7 @@ class StartTests(AclTestCase):
         error = self.assertRaises(SettingsError, KernelBox, [], {"aclEnable": "true"})
         self.assertIn("aclEnable=true", str(error))
 
-    def test_no_file(self) -> None:
+    def test_without_a_file_everything_is_refused(self) -> None:
         """Without accounts everything is refused."""
         self.box = self.start(rocketmqHome=str(self.home / "empty"))
         self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_RUNTIME_INFO).code, 1)
@@ -87,7 +87,7 @@ class StartTests(AclTestCase):
         self.assertEqual(
             self.ask((BOB[0], "new-secret-of-bob"), RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
 
-    def test_how_often(self) -> None:
+    def test_the_files_are_checked_every_five_seconds(self) -> None:
         """They are looked at each five seconds, the first time as soon."""
         [task] = [task for task in self.box.kernel.periodic_tasks
                   if task.name == "watch the accounts' files"]
@@ -129,7 +129,7 @@ class TransactionTests(AclTestCase):
         self.addCleanup(box.stop)
         return box
 
-    def test_end(self) -> None:
+    def test_an_end_of_a_transaction_is_answered_each_time(self) -> None:
         """Whoever sends it has an answer, however often."""
         header = EndTransactionRequestHeader(
             producer_group="g", tran_state_table_offset=0, commit_log_offset=0,

@@ -78,7 +78,7 @@ class NeededTests(SynchronousTestCase):
         for code in (10, 34, 200151, 9999):
             self.assertIsNone(deciding_values(code, TOPIC_AND_GROUP, b""), msg=str(code))
 
-    def test_taken_back(self) -> None:
+    def test_a_recall_needs_the_topic_of_the_recalled_message(self) -> None:
         """A message that takes back a timed one needs the topic of that, whatever sends it."""
         properties = "KEYS\x01k\x02TIMER_DEL_UNIQKEY\x01B+KEY\x02"
         for code, topic, field, own in ((10, "topic", "properties", {"T": PUB}),

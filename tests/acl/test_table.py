@@ -53,7 +53,7 @@ class TableTestCase(SynchronousTestCase):
 class FilesTests(TableTestCase):
     """What several files say together."""
 
-    def test_no_files(self) -> None:
+    def test_without_files_there_is_no_account_and_no_white_address(self) -> None:
         """Nobody has an account, no address is white."""
         self.table.load()
         self.assertEqual((self.keys(), self.table.versions()), ([], {}))

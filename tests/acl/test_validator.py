@@ -84,7 +84,7 @@ class ValidatorTests(AclTestCase):
         self.assertIsNotNone(self.box.kernel.topic_config.get("hers"))
         self.assertIsNone(self.box.kernel.topic_config.get("read"))
 
-    def test_one_way(self) -> None:
+    def test_a_refused_one_way_request_is_neither_answered_nor_served(self) -> None:
         """A one-way request is neither answered nor served."""
         header = send_header("hers", 0)
         self.assertIsNone(self.box.send(self.peer(), RequestCode.SEND_MESSAGE_V2, header, b"x",

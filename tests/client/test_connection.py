@@ -81,7 +81,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertIn(f"connect to {address} failed", str(error))
         self.assertIn("refused", str(error))
 
-    def test_no_address(self) -> None:
+    def test_a_malformed_address_is_an_error(self) -> None:
         """A text that is no address is no connection either."""
         error = self.assertRaises(RemotingConnectError, Connection, "name.server")
         self.assertIn("'name.server' is not host:port", str(error))

@@ -63,7 +63,7 @@ class HeaderTests(RequestCase):
     """Headers that cannot be read."""
 
     def test_broken_json(self) -> None:
-        """What is no JSON object with a code is answered with code 1."""
+        """A body that is not a JSON object with a code is answered with code 1."""
         headers = {
             "empty": b"", "blank": b"  ", "cut": b'{"code":1', "no object": b"[1]",
             "number": b"1", "null": b"null", "no code": b'{"opaque":7}', "NUL": bytes(40),

@@ -17,7 +17,7 @@ class AdminRoundTests(JavaTestCase):
         output = java_program(self.version, "AdminRound", namesrv, f"127.0.0.1:{port}")
         self.assertRegex(output, r"ok \d{2,} checks")
 
-    def test_ours(self) -> None:
+    def test_java_admin_client_5_3_3_administers_our_broker(self) -> None:
         """Client 5.3.3 with our broker; what was changed is in its file."""
         running = Servers(self.folder / "ours")
         running.start()

@@ -26,7 +26,7 @@ class ExchangeTests(JavaTestCase):
         """There and back, each stopped as it should be."""
         self.there_and_back(kill=False)
 
-    def test_killed(self) -> None:
+    def test_a_killed_brokers_store_is_read_by_the_other_and_back(self) -> None:
         """There and back, each killed after its last acknowledgement."""
         self.there_and_back(kill=True)
 

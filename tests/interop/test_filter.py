@@ -234,7 +234,7 @@ class ClientTests(JavaTestCase):
         printed = clients.java_round("5.3.3", "filter", namesrv, self.folder / "state")
         self.assertRegex(printed, r"ok \d{2,} checks")
 
-    def test_ours(self) -> None:
+    def test_java_clients_filter_at_our_broker_with_and_without_bitmaps(self) -> None:
         """Our broker, with and without bitmaps."""
         for name, settings in (("plain", FILTERING), ("bitmaps", BITMAPS)):
             running = Servers(self.folder / name, *[f"{key}={value}"

@@ -63,7 +63,7 @@ class LostProducerTests(JavaTestCase):
                 found.update(message.body for message in messages)
         return found
 
-    def test_ours(self) -> None:
+    def test_our_broker_asks_another_producer(self) -> None:
         """With our broker."""
         running = Servers(self.folder, *[f"{name}={value}" for name, value in SETTINGS.items()])
         running.start()

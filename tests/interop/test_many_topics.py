@@ -26,7 +26,7 @@ class ManyTopicsTests(SynchronousTestCase):
         self.assertEqual([line for line in said if "CPU" not in line], [f"{TOPICS} topics"])
         self.assertEqual(len(said), 9)
 
-    def test_too_slow(self) -> None:
+    def test_only_the_time_limit_is_a_problem(self) -> None:
         """Only that is a problem."""
         times = Times(lambda line: None)
         times.add("quick", 1.0, 9.0, 1.0)

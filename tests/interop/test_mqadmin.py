@@ -222,7 +222,7 @@ class SweepTests(JavaTestCase):
         """What ``twistmq admin`` prints differently, or how it ends."""
         return differences(self.apache.admin[step.text], self.ours.admin[step.text])
 
-    def test_mqadmin(self) -> None:
+    def test_mqadmin_prints_the_same_shape_for_both_brokers(self) -> None:
         """mqadmin prints the same shape of both, where there is no reason."""
         for step in STEPS:
             if not step.reason:

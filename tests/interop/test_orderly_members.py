@@ -265,7 +265,7 @@ class MembersTests(JavaTestCase):
                 f"{sum(work.result == 'suspend' for work in works)} suspended, "
                 f"{sum(work.result == 'killed' for work in works)} killed")
 
-    def test_ours(self) -> None:
+    def test_orderly_consumers_share_the_queues_of_our_broker(self) -> None:
         """With our broker, whose locks end soon."""
         self.come_and_go(self.ours(SHORT), SHORT)
 

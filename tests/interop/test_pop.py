@@ -26,7 +26,7 @@ class RoundTests(JavaTestCase):
         output = clients.java_program(self.version, "PopRound", namesrv)
         self.assertRegex(output, r"ok \d{3,} checks")
 
-    def test_ours(self) -> None:
+    def test_java_client_5_3_3_pops_from_our_broker(self) -> None:
         """Client 5.3.3 with our broker."""
         pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
         with servers(self.folder, *pairs) as running:

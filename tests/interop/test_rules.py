@@ -16,7 +16,7 @@ class RulesTests(JavaTestCase):
         output = java_program(self.version, "RulesRound", namesrv, f"127.0.0.1:{port}", name)
         self.assertRegex(output, r"ok \d{3,} checks")
 
-    def test_ours(self) -> None:
+    def test_our_broker_obeys_the_rules_of_client_5_3_3(self) -> None:
         """Client 5.3.3 with our broker."""
         running = Servers(self.folder / "ours", "brokerName=broker-a")
         running.start()

@@ -133,7 +133,7 @@ class OurBrokersTests(StaticTopicCase):
         first = self.ours("broker-a")
         return first, self.ours("broker-b", f"namesrvAddr={first.namesrv}")
 
-    def test_mqadmin(self) -> None:
+    def test_mqadmin_makes_and_moves_a_static_topic(self) -> None:
         """mqadmin makes and moves the topic."""
         first, _ = self.cluster()
         self.use(first.namesrv, by_mqadmin)

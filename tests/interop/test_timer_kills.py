@@ -168,7 +168,7 @@ class KillTests(SynchronousTestCase):
         _, after = self.kill_in(state, SAVED_SOON, "timerRollWindowSlot=4")
         self.assertLessEqual(max(after.values()), 2)
 
-    def test_taken_back(self) -> None:
+    def test_recalled_messages_do_not_come_after_kills(self) -> None:
         """Every third was, half of those before the check point; none of them comes."""
         def state(broker: Broker) -> None:
             for number in range(COUNT):

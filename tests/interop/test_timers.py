@@ -28,13 +28,13 @@ class RoundTests(JavaTestCase):
         output = clients.java_program(self.version, "TimerRound", *arguments)
         self.assertRegex(output, r"ok \d{3,} checks")
 
-    def test_ours(self) -> None:
+    def test_java_client_5_3_3_sends_timed_messages_to_our_broker(self) -> None:
         """Client 5.3.3 with our broker."""
         pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
         with servers(self.folder, *pairs) as running:
             self.round(running.namesrv, "halves")
 
-    def test_apaches(self) -> None:
+    def test_java_client_5_3_3_sends_timed_messages_to_apaches_broker(self) -> None:
         """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
         peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
                     settings=dict(ROUND_SETTINGS))

@@ -116,7 +116,7 @@ class QueueLocksTests(SynchronousTestCase):
         locks.expire(START_MS + LOCK_AGE_MAX_MS + 2)
         self.assertEqual((locks.count, locks._groups), (0, {}))
 
-    def test_too_many(self) -> None:
+    def test_locks_of_all_groups_are_bounded_but_can_be_renewed(self) -> None:
         """All groups together have a bound; who holds locks may renew them even then."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)

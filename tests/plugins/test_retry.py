@@ -253,7 +253,7 @@ class WithoutScheduleTests(RetryTestCase):
 
     plugins = [("retry", retry.Plugin)]  # noqa: RUF012
 
-    def test_at_once(self) -> None:
+    def test_without_delays_a_retry_comes_at_once(self) -> None:
         """A message that is sent back comes at once."""
         self.assert_back()
         self.assertEqual(len(self.stored(RETRY)), 1)

@@ -35,7 +35,7 @@ class CommandTests(SynchronousTestCase):
         with running_broker() as broker:
             asked = ("-n", broker.namesrv_address, "-o", "out", "--traces")
             self.assertEqual(self.run_command(*asked), (
-                255, "twistmq: there is no topic of traces: nobody traced yet\n"))
+                255, "twistmq: there is no topic of traces: no client has traced yet\n"))
             status, text = self.run_command(*asked, "--topic", "orders")
             self.assertEqual(status, 0)
             self.assertIn("this run exports no traces: there is no topic of traces", text)

@@ -40,10 +40,10 @@ class OffsetsTests(SynchronousTestCase):
     def test_each_error_names_option_topic_and_queue(self) -> None:
         """Each error names the option, and the topic and queue as far as they were read."""
         wrong = {
-            "{": "no JSON", "[]": "no JSON object", '{"t":1}': "topic t",
+            "{": "not JSON", "[]": "not a JSON object", '{"t":1}': "topic t",
             '{"t":{"a":[0]}}': "topic t, broker a",
-            '{"t":{"a":{"x":1}}}': "topic t, broker a: 'x' is no queue's id",
-            '{"t":{"a":{"-1":1}}}': "'-1' is no queue's id",
+            '{"t":{"a":{"x":1}}}': "topic t, broker a: 'x' is not the id of a queue",
+            '{"t":{"a":{"-1":1}}}': "'-1' is not the id of a queue",
             '{"t":{"a":{"0":-3}}}': "topic t, broker a, queue 0: -3",
             '{"t":{"a":{"0":"5"}}}': "topic t, broker a, queue 0: '5'",
             '{"t":{"a":{"0":true}}}': "queue 0: True",

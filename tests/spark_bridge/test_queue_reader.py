@@ -85,7 +85,7 @@ class BrokerTests(SynchronousTestCase):
         self.assertLess(max(counts), 50 + 256)
 
     def test_only_messages_with_one_of_the_tags(self) -> None:
-        """Only messages with one of the tags; one whose tag has the same hash is none of them."""
+        """Only messages with one of the tags; one whose tag has the same hash is left out."""
         self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
         with topics() as box:
             for number in range(300):
@@ -189,7 +189,7 @@ class FailureTests(SynchronousTestCase):
             self.assertEqual(self.read(), list(range(300)), msg=str(failures))
             self.assertEqual(self.failures, [])
 
-    def test_given_up(self) -> None:
+    def test_after_the_last_try_the_error_says_where_and_why(self) -> None:
         """After that the error says where it was and why."""
         self.failures = [None] * 99
         error = str(self.assertRaises(ReadFailed, self.read))

@@ -82,7 +82,7 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual(sorted(self.all_taken()), sorted(bodies))
         self.assertEqual(len(self.taken["a"]), 500)
 
-    def test_sent_again(self) -> None:
+    def test_a_failed_send_is_tried_again(self) -> None:
         """What fails is sent again; a broker that stored may store twice, none is missing."""
         bodies = [b"%d" % number for number in range(100)]
         for failures in ([None], [ResponseCode.SYSTEM_BUSY, None],
@@ -98,7 +98,7 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual(self.sent(rows_of("t", [b"1"]), waitStoreOK="false"), 1)
         self.assertEqual(self.all_taken(), [b"1"])
 
-    def test_given_up(self) -> None:
+    def test_the_error_names_partition_rows_topic_and_cause(self) -> None:
         """The error names partition, rows, topic and cause."""
         self.failures = [ResponseCode.SYSTEM_BUSY] * 99
         error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", [b"1", b"2"])))

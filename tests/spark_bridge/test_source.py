@@ -264,7 +264,7 @@ class BadInputTests(SourceCase):
             ({}, "option subscribe: missing"),
             ({"subscribe": "a", "assign": "{}"}, "option assign: only one of subscribe and assign"),
             ({"subscribe": "a b"}, "option subscribe: topic a b: The specified topic contains"),
-            ({"subscribePattern": "("}, "option subscribePattern: '(' is no regular expression"),
+            ({"subscribePattern": "("}, "option subscribePattern: '(' is not a regular expression"),
             ({"subscribe": "orders", "maxOffsetsPerTrigger": 5}, "option maxOffsetsPerTrigger"),
             ({"subscribe": "orders", "startingOffsets": "latest"}, "option startingOffsets"),
             ({"subscribe": "orders", "startingOffsets": "first"}, "startingOffsets: 'first'"),
@@ -307,7 +307,7 @@ class BadInputTests(SourceCase):
             self.assertIn(f"column {name}: {expected}",
                           self.error(schema_of(**{name: kind}), subscribe="orders"))
 
-    def test_told_by_spark(self) -> None:
+    def test_spark_shows_the_text_of_an_error(self) -> None:
         """Spark shows the text."""
         for options, expected in (({"subscribe": "nowhere"}, "topic nowhere"),
                                   ({"subscribe": "orders", "columns": "boddy"}, "'boddy'")):

@@ -42,7 +42,7 @@ class StoreOptionsTests(SynchronousTestCase):
         cases: dict[str, dict[str, str]] = {
             "option path": {"path": ""},
             "option nameserver: format rocketmq_store has none": {"nameServer": "x:1"},
-            "options topics and subscribe say the same": {"topics": "a", "subscribe": "b"},
+            "options topics and subscribe mean the same": {"topics": "a", "subscribe": "b"},
             "option topics: no name": {"topics": " , "},
             "option startingTimestamp: 'now'": {"startingTimestamp": "now"},
             "it is after endingTimestamp": {"startingTimestamp": "2", "endingTimestamp": "1"},

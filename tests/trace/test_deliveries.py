@@ -65,7 +65,7 @@ class DeliveriesTests(SynchronousTestCase):
         self.offsets["T", 0] = 2
         self.assertEqual(self.ended(5), [("a", 5, ContextCode.FAILED), ("b", 5, 0)])
 
-    def test_time_out(self) -> None:
+    def test_a_message_not_consumed_in_time_times_out(self) -> None:
         """What the group does not go past in time."""
         self.deliver("a", 0, at_ms=0)
         self.deliver("b", 1, at_ms=10)
@@ -83,7 +83,7 @@ class DeliveriesTests(SynchronousTestCase):
         self.deliver("a", 0, at_ms=20)
         self.assertEqual(self.ended(21), [("a", 1, 0)])
 
-    def test_too_many(self) -> None:
+    def test_deliveries_are_bounded(self) -> None:
         """No more are kept than was said."""
         self.deliveries = Deliveries(2)
         self.assertEqual([self.deliver(f"m{n}", n) for n in range(3)], [True, True, False])

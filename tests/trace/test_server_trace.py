@@ -117,7 +117,7 @@ class TraceTestCase(SynchronousTestCase):
 class SentTests(TraceTestCase):
     """Sends."""
 
-    def test_a_message(self) -> None:
+    def test_a_send_is_recorded_as_a_client_would(self) -> None:
         """Each field says what the broker knows; the trace message is the client's."""
         self.send(tag="red", keys="k1 k2", properties={"UNIQ_KEY": "u1"})
         reply = self.send(body=b"longer", properties={"UNIQ_KEY": "u2"})
@@ -227,7 +227,7 @@ class ConsumedTests(TraceTestCase):
         super().setUp()
         self.watch()
 
-    def test_a_message(self) -> None:
+    def test_a_consumption_is_recorded_by_delivery_and_offset(self) -> None:
         """SubBefore when it leaves, SubAfter when the group's offset is past it."""
         self.send(keys="k")
         [message] = self.pull()

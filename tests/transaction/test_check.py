@@ -112,7 +112,7 @@ class CheckTests(TransactionTestCase):
                          [b"0", b"1", b"2", b"3"])
         self.assertEqual(stranger.requests, [])
 
-    def test_nobody_there(self) -> None:
+    def test_a_check_without_a_producer_counts(self) -> None:
         """Without a producer a check counts all the same; who comes later is asked."""
         self.half()
         self.producer.active = False
@@ -301,7 +301,7 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual(self.asked(100 * 3_600_000), [])
         self.assertEqual(self.given_up(), [])
 
-    def test_not_stored(self) -> None:
+    def test_a_failing_disk_delays_the_check_and_loses_nothing(self) -> None:
         """A disk that fails holds the check up; nothing is lost and nothing asked twice."""
         self.half()
         self.disk.fail_write_in = 1

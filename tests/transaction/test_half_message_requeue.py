@@ -32,7 +32,7 @@ class ResumeTests(TransactionTestCase):
         [found] = self.stored(CHECK_MAX_TIME_TOPIC, 0)
         return found
 
-    def test_checked_anew(self) -> None:
+    def test_a_requeued_half_message_is_checked_like_a_new_one(self) -> None:
         """It is asked for again as often as one that came now, and can be committed."""
         found = self.give_up()
         self.assertEqual(self.service.metrics.count("T"), 0)
@@ -56,7 +56,7 @@ class ResumeTests(TransactionTestCase):
             self.assertEqual(self.resume(message_id), NOT_FOUND, msg=str(message_id))
         self.assertEqual(self.halves(), [])
 
-    def test_not_stored(self) -> None:
+    def test_a_requeue_that_cannot_be_stored_fails(self) -> None:
         """A disk that does not take it."""
         found = self.give_up()
         self.disk.fail_write_in = 1

@@ -101,7 +101,7 @@ class KillTests(SynchronousTestCase):
         self.kill_in(state, *NEVER_CHECKED)
         self.assert_delivered(self.once())
 
-    def test_put_back(self) -> None:
+    def test_half_messages_put_back_before_a_kill_are_checked_after_it(self) -> None:
         """Each was put back, the questions are on their way, no progress is saved."""
         def state(producer: Producer) -> None:
             self.send_all(producer)

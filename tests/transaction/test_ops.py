@@ -40,7 +40,7 @@ class BatchTests(TransactionTestCase):
         self.assertEqual([op.body for op in self.ops()], [b"0,"])
         self.assertEqual(self.asked(60_000), [])
 
-    def test_not_stored(self) -> None:
+    def test_ends_that_cannot_be_written_wait(self) -> None:
         """What cannot be written waits; nobody is asked meanwhile."""
         self.must_end(self.half(), COMMIT)
         self.disk.fail_write_in = 1

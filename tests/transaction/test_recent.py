@@ -48,7 +48,7 @@ class RecentTests(TransactionTestCase):
         self.disk.fail_write_in = None
         self.assertEqual(len(self.service.recent), 0)
 
-    def test_the_oldest_are_let_go_of_for_new_ones(self) -> None:
+    def test_the_oldest_make_room_for_new_ones(self) -> None:
         """The oldest are let go of for new ones, and can be ended all the same."""
         halves = [self.half(b"0")]
         [record] = self.halves()

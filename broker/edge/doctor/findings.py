@@ -82,7 +82,7 @@ def summary(findings: Iterable[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """The same for programs: an object with the worst level and the findings."""
+    """The report as JSON: an object with the worst level and the findings."""
     levels = {finding.level for finding in findings}
     worst = next((level for level in reversed(Level) if level in levels), Level.OK)
     return msgspec.json.format(msgspec.json.encode(

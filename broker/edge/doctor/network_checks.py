@@ -166,7 +166,7 @@ def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
     if address.is_link_local:
         return broken(_ADDRESS, f"{what}, an address without a network", mend)
     if not _is_of_this_host(address):
-        return warning(_ADDRESS, f"{what}, which is no address of this host",
+        return warning(_ADDRESS, f"{what}, which is not an address of this host",
                        "right behind NAT or a published port that leads here; else set brokerIP1")
     if host.is_container and not settings.is_given("brokerIP1"):
         return warning(_ADDRESS, f"{what}, the container's own address: outside its network nobody "
@@ -217,7 +217,7 @@ def _name_server(address: str, settings: Settings) -> Finding:
                                 tls=client_context(settings)) as connection:
             reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
             if reply.code != ResponseCode.SUCCESS:
-                return broken(_NAME_SERVER, f"{address} answers, but is no name server: "
+                return broken(_NAME_SERVER, f"{address} answers, but is not a name server: "
                                             f"{(reply.remark or str(reply.code)).strip()}",
                               "the name server's port is 9876 by default; 10911 is a broker's")
             known = ClusterInfo.decode(reply.body)

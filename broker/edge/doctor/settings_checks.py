@@ -91,7 +91,7 @@ def _all_rows(
 def _checked(
     kind: str, data: str, good: Mapping[str, str], findings: list[Finding]
 ) -> Settings | None:
-    """Let the start's own checks see what is left."""
+    """Run the checks of a start on the remaining settings."""
     try:
         if kind == "namesrv":
             settings = boot.namesrv_settings(None, good)
@@ -132,7 +132,7 @@ def start_findings(
 
 
 def _declare_plugins_rows(kind: str, settings: Settings) -> None:
-    """:raises SettingsError: what a start would; that a plugin is not there was told before."""
+    """:raises SettingsError: as a start would. A missing plugin was reported before."""
     try:
         declare_plugins(kind, settings)
     except SettingsError as error:

@@ -28,15 +28,15 @@ _CLOCK: Final = "clock"
 #: File systems that forget, and those whose locks and syncs depend on another host.
 _FORGETFUL: Final = ("tmpfs", "ramfs", "overlay")
 _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
-#: Room for so many files should be left.
+#: Commit-log files for which room should be left.
 _INODES_LEAST: Final = 10_000
-#: A clock may be behind another by so much unnoticed, ms.
+#: A difference of two clocks that is not reported, ms.
 _SKEW_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A file system, as the system tells it."""
+    """A file system and its free space, as the system reports them."""
 
     total: int
     free: int
@@ -47,7 +47,7 @@ class Space:
 
 
 def space_of(folder: Path) -> Space:
-    """:raises OSError: when it cannot be told."""
+    """:raises OSError: when the system does not report it."""
     state = os.statvfs(folder)
     used = state.f_blocks - state.f_bfree
     usable = used + state.f_bavail

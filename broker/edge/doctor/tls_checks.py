@@ -27,7 +27,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
-    """Look at what a start would load; nothing is said of a server that is told nothing of TLS."""
+    """Check the files a start would load; a server without TLS settings has no findings."""
     try:
         server = tls_server_options(settings)
         client = tls_client_options(settings) if tls_enabled(settings) else None
@@ -54,7 +54,7 @@ def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
 
 
 def _end(files: KeyFiles, now_ms: int) -> Finding:
-    """When a certificate that could be loaded ends."""
+    """A finding about the end of a valid certificate's validity."""
     from cryptography.x509 import load_pem_x509_certificates
 
     certificate = load_pem_x509_certificates(Path(files.cert).read_bytes())[0]

@@ -109,7 +109,7 @@ def _places(views: list[IndexView], wanted: Wanted, topic: str, key: str) -> set
 
 
 def _behind(store: StoreFiles, place: int) -> int:
-    """Where the record behind the index's last starts."""
+    """The offset behind the last record in the index."""
     message = store.look(place)
     if place >= store.log_begin and isinstance(message, StoredMessage):
         return place + message.size

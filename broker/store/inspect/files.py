@@ -53,7 +53,7 @@ class Reader:
         return b"".join(parts)
 
     def cached(self, path: Path, position: int, size: int) -> bytes:
-        """The same through a cache of blocks: for what does not change, and is read in turns."""
+        """Read through a cache of blocks: for files that do not change and are read in turns."""
         first, last = position // _BLOCK_SIZE, (position + size - 1) // _BLOCK_SIZE
         if first == last:
             at = position - first * _BLOCK_SIZE

@@ -79,7 +79,7 @@ class IndexView:
         return HEADER.unpack(data.ljust(HEADER_SIZE, b"\0"))
 
     def position(self, number: int, slot_count: int = 0) -> int:
-        """Where an item is in the file, in bytes."""
+        """The position of an item in the file, in bytes."""
         return HEADER_SIZE + SLOT_SIZE * (slot_count or self.slot_count) + ITEM_SIZE * number
 
     @property
@@ -138,7 +138,7 @@ class IndexView:
         return ITEM.unpack(data.ljust(ITEM_SIZE, b"\0"))
 
     def _settled(self, slot_count: int) -> int:
-        """Number of the item behind the last that the header tells of."""
+        """The number of the first item that the header does not count."""
         def read(number: int, count: int) -> bytes:
             size = ITEM_SIZE * count
             return self._reader.read(

@@ -47,7 +47,7 @@ class StoreFiles:
         if not log.is_dir():
             inner = root / "store"
             hint = f"; did you mean {inner}?" if (inner / "commitlog").is_dir() else ""
-            raise StoreError(f"{root} is no store: there is no directory {log}{hint}")
+            raise StoreError(f"{root} is not a store: there is no directory {log}{hint}")
         self.root = root
         self.reader = Reader()
         #: A broker runs on the store, or did not stop cleanly: the newest may not be written yet.

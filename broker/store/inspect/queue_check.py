@@ -157,7 +157,7 @@ class QueueCheck:
     def _again(
         self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
     ) -> None:
-        """A record whose entry was passed already."""
+        """Check a record whose entry was already passed."""
         offset = message.queue_offset
         entry = queue.entry(offset)
         if entry is None or offset < queue.first:

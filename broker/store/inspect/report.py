@@ -1,5 +1,4 @@
-"""The findings of a check: one line a disagreement, at most so many, and the numbers of the
-summary."""
+"""The findings of a check: one line a disagreement, up to a limit, and the summary's numbers."""
 
 from __future__ import annotations
 

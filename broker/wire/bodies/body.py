@@ -160,7 +160,7 @@ def _read(data: bytes, odd_size_max: int) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
             error = reason
     if len(data) > odd_size_max:
-        raise json_dialect.JsonDialectError(f"{len(data)} bytes of what is no JSON: {error}")
+        raise json_dialect.JsonDialectError(f"{len(data)} bytes of what is not JSON: {error}")
     return json_dialect.decode(data)
 
 

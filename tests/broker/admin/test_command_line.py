@@ -230,7 +230,7 @@ class TlsTests(AdminCase):
                          "tls.server.certPath": str(pair.cert), "tls.server.keyPath": str(pair.key)}
         super().setUp()
 
-    def test_speaks_it_when_told(self) -> None:
+    def test_tls_is_spoken_only_with_the_option(self) -> None:
         """With --tls all is done; without, the connection comes to nothing."""
         self.assertIn({"topic": "TBW102"}, self.rows("topicList", "--tls"))
         self.refusal("topicList", "--timeout", "2")

@@ -61,7 +61,7 @@ class SendTests(MessageCase):
         self.assertEqual(len(self.rows("sendMsgStatus", "-b", "broker-a", "-c", "2")), 2)
         self.assertEqual(self.rows("topicStatus", "-t", "T")[1]["max_offset"], 3)
 
-    def test_not_stored(self) -> None:
+    def test_a_refused_send_is_shown_and_makes_the_status_1(self) -> None:
         """A send that is refused is counted, told, and makes the status 1."""
         status, out, err = self.call("clusterRT", "-a", "2", "-s", "5000000", "--output", "json")
         [row] = json.loads(out)
@@ -72,7 +72,7 @@ class SendTests(MessageCase):
 class FindTests(MessageCase):
     """By id, key and place."""
 
-    def test_by_key(self) -> None:
+    def test_each_key_of_a_message_finds_it(self) -> None:
         """Each of a message's keys finds it, and no other one."""
         for key in ("k1", "k2"):
             [row] = self.rows("queryMsgByKey", "-t", "T", "-k", key)
@@ -118,7 +118,7 @@ class FindTests(MessageCase):
                           ("queryMsgByOffset", "-b", "broker-a", "-i", "1", "-o", "9")):
             self.assertIn("has no message", self.refusal(*arguments, "-t", "T"))
 
-    def test_sent_again(self) -> None:
+    def test_a_message_sent_again_has_the_same_body_and_properties(self) -> None:
         """The same body and properties, as a message of its own."""
         [row] = self.rows("queryMsgById", "-t", "T", "-i", self.sent["message"], "-s", "true")
         self.assertNotEqual(row["message"], self.sent["message"])
@@ -167,7 +167,7 @@ class WalkTests(MessageCase):
                                    "true"),
                          [{"tag": "a", "messages": 35}, {"tag": "b", "messages": 35}])
 
-    def test_so_many(self) -> None:
+    def test_consuming_shows_a_number_of_messages_and_commits_nothing(self) -> None:
         """From an offset on; no group's offset changes."""
         rows = self.rows("consumeMessage", "-t", "T", "-b", "broker-a", "-i", "0", "-o", "5", "-c",
                          "40", "-g", "g")
@@ -188,7 +188,7 @@ class TraceTests(AdminCase):
 
     settings: Mapping[str, str] = {**AdminCase.settings, "traceTopicEnable": "true"}
 
-    def test_trace(self) -> None:
+    def test_the_trace_of_a_message_has_its_send_and_consumption(self) -> None:
         """The send and the consumption of a message, from a client's records."""
         from twistmq.trace.records import Pub, SubAfter, SubBefore, encode_records
 

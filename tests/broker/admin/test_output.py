@@ -30,7 +30,7 @@ class TableTests(SynchronousTestCase):
         text = as_table(("value",), [(1,), ("text",)], coloured=False)
         self.assertEqual(text.splitlines()[2:], ["1", "text"])
 
-    def test_no_rows(self) -> None:
+    def test_without_rows_the_table_is_empty(self) -> None:
         """Nothing found is a table without rows."""
         self.assertEqual(as_table(("a", "b_c"), [], coloured=False).split(),
                          ["a", "b", "c", "---", "-----"])
@@ -62,6 +62,6 @@ class JsonTests(SynchronousTestCase):
                                             {"name": None, "at": 1.5, "tags": True}])
         self.assertEqual(len(text.splitlines()), 4)
 
-    def test_no_rows(self) -> None:
+    def test_without_rows_the_json_is_an_empty_list(self) -> None:
         """An empty list."""
         self.assertEqual(json.loads(as_json(("a",), [])), [])

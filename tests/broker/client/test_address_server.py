@@ -64,13 +64,13 @@ class AddressServerTests(TestCase):
         for text in ("", "\n\n", "<html><body>welcome</body></html>", "h:1;i", "h:1;i:x",
                      "h:1;i:70000", "h:1;:2"):
             self.page.text = text
-            self.assertIn("the answer has no meaning", await self.refused(), msg=repr(text))
+            self.assertIn("the answer cannot be used", await self.refused(), msg=repr(text))
 
-    async def test_no_text(self) -> None:
+    async def test_bytes_that_are_not_text_are_refused(self) -> None:
         """Nor are bytes that are no text."""
         self.page.answer = lambda handler: self.raw(
             handler, b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\xff:1")
-        self.assertIn("the answer has no meaning", await self.refused())
+        self.assertIn("the answer cannot be used", await self.refused())
 
     async def test_a_status_other_than_200_is_no_answer(self) -> None:
         """Another status than 200 is no answer, whatever stands there."""
@@ -79,7 +79,7 @@ class AddressServerTests(TestCase):
             self.page.text = "" if status == 204 else "h:1"
             self.assertEqual(await self.refused(), f"the answer is HTTP status {status}")
 
-    async def test_other_page(self) -> None:
+    async def test_redirects_are_followed_up_to_a_limit(self) -> None:
         """A page may have moved; not for ever."""
         other = HttpPage("h:1")
         self.addCleanup(other.stop)
@@ -96,7 +96,7 @@ class AddressServerTests(TestCase):
         self.page.headers["Location"] = "ftp://127.0.0.1/"
         self.assertIn("ftp", await self.refused(RemotingConnectError))
 
-    async def test_too_long(self) -> None:
+    async def test_an_endless_answer_is_cut_off(self) -> None:
         """An answer without end is cut off, and its connection closed."""
         is_closed = Event()
 
@@ -117,7 +117,7 @@ class AddressServerTests(TestCase):
         while not happened.is_set():
             await deferLater(reactor, 0.001)
 
-    async def test_too_slow(self) -> None:
+    async def test_a_slow_answer_is_given_up(self) -> None:
         """However it is slow: no answer at all, or a byte now and then."""
         self.patch(address_server, "_TIMEOUT_SECONDS", 0.3)
 
@@ -139,7 +139,7 @@ class AddressServerTests(TestCase):
             self.assertEqual(await self.refused(RemotingTimeout), "no answer within 0.3 s")
         await self.until(is_closed)
 
-    async def test_nobody_there(self) -> None:
+    async def test_a_server_that_does_not_listen_or_hangs_up_is_an_error(self) -> None:
         """Nothing listens, or who does hangs up."""
         self.page.answer = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
         self.assertNotIn("Failure", await self.refused(RemotingConnectError))

@@ -251,7 +251,7 @@ class RetryTests(SynchronousTestCase):
             brokers = {client.send(OutgoingMessage("t", b"")).queue.broker_name for _ in range(4)}
             self.assertEqual(brokers, {"b"})
 
-    def test_given_up(self) -> None:
+    def test_the_last_error_names_the_broker(self) -> None:
         """After the last attempt the error is the broker's own, with its address."""
         broker = self.broker(fails=9, code=ResponseCode.SYSTEM_BUSY)
         client = self.client(self.name_server({"a": {0: broker.address}}).address)
@@ -267,7 +267,7 @@ class RetryTests(SynchronousTestCase):
         self.assertRaises(RequestRefused, client.send, OutgoingMessage("t", b""))
         self.assertEqual(len(broker.requests), 1)
 
-    def test_time_out(self) -> None:
+    def test_a_silent_broker_times_out_and_is_named(self) -> None:
         """A broker that does not answer is given up in time, its address told."""
         broker = self.broker(answers=False)
         client = self.client(self.name_server({"a": {0: broker.address}}).address, timeout_s=0.1)
@@ -302,7 +302,7 @@ class RetryTests(SynchronousTestCase):
 class ImportTests(SynchronousTestCase):
     """What it brings with it."""
 
-    def test_no_twisted(self) -> None:
+    def test_the_blocking_client_imports_no_twisted(self) -> None:
         """A worker imports neither Twisted nor a plugin."""
         code = ("import sys, twistmq.broker.client.blocking_client; "
                 "print([name for name in sys.modules if name.startswith('twisted')])")

@@ -35,7 +35,7 @@ class LookUpTests(SynchronousTestCase):
         for name, why in (("gone:9876", "not known"), (f"{'a' * 64}:1", "label"),
                           ("ns:0", "is not host:port"), ("ns", "is not host:port")):
             error = self.assertRaises(RemotingConnectError, look_up, name)
-            self.assertIn(f"{name} is no host that can be found: ", str(error))
+            self.assertIn(f"{name} cannot be resolved: ", str(error))
             self.assertIn(why, str(error))
 
 

@@ -150,7 +150,7 @@ class RegisterTests(NameServersTestCase):
         result: list[Registered] = self.successResultOf(ensureDeferred(call))
         return result
 
-    def test_all_are_told(self) -> None:
+    def test_each_name_server_gets_the_registration(self) -> None:
         """Each gets who registers and the topics, with a checksum of the body; each answers."""
         header = RegisterBrokerResponseHeader(ha_server_addr="h:1", master_addr="m:2")
         self.client.answers = {
@@ -215,7 +215,7 @@ class RegisterTests(NameServersTestCase):
         slow.callback(reply(header=RegisterBrokerResponseHeader()))
         self.assertEqual(len(self.successResultOf(done)), 2)
 
-    def test_given_up(self) -> None:
+    def test_a_cancelled_registration_fails_with_just_that(self) -> None:
         """Who cancels it is told just that."""
         self.client.answers = {name: Deferred() for name in ("a:1", "b:2")}
         body = RegisterBrokerBody(self.wrapper).encode()

@@ -102,7 +102,7 @@ class RemotingClientTests(TestCase):
         await self.client.invoke_oneway(self.address, ECHO, None, b"x")
         self.assertEqual(await self.echo(b"after it"), b"after it")
 
-    async def test_time_out(self) -> None:
+    async def test_a_missing_reply_fails_the_call_but_not_the_connection(self) -> None:
         """A reply that does not come fails the call and not the connection."""
         call = self.client.invoke(self.address, SILENT, None, timeout_ms=20)
         await self.assertFailure(ensureDeferred(call), RemotingTimeout)
@@ -209,13 +209,13 @@ class ConnectTests(SynchronousTestCase):
             self.client.invoke("127.0.0.1:1", ECHO, None, timeout_ms=10_000))
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
-    def test_time_out(self) -> None:
+    def test_a_connection_attempt_times_out(self) -> None:
         """An attempt that takes too long is given up."""
         self.reactor.advance(2.9)
         self.assertNoResult(self.call)
         self.reactor.advance(0.2)
         error = self.failureResultOf(self.call, RemotingConnectError)
-        self.assertEqual(str(error.value), "connect to 127.0.0.1:1 failed: it takes too long")
+        self.assertEqual(str(error.value), "connect to 127.0.0.1:1 failed: timed out")
 
     def connect(self) -> StringTransport:
         """The server takes the connection."""

@@ -80,7 +80,7 @@ class WithChangesTests(SynchronousTestCase):
         """Of two entries with one key, the later is changed."""
         self.assertEqual(pairs(with_changes("a=1\nb=2\na=3\n", {"a": "4"})), {"a": "4", "b": "2"})
 
-    def test_no_change(self) -> None:
+    def test_without_a_change_the_text_stays(self) -> None:
         """No change leaves the text as it is, the last line ended."""
         self.assertEqual(with_changes("a=1", {}), "a=1\n")
         self.assertEqual(with_changes("", {}), "")

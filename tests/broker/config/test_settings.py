@@ -75,7 +75,7 @@ class LoadTests(SynchronousTestCase):
             ("port=", "not a whole number"), ("port=65536", "not from 0 to 65535"),
             ("port=-1", "not from 0 to 65535"), ("ratio=nan", "not from 0 to 1"),
             ("ratio=x", "not a number"), ("switch=yes", "not true or false"),
-            ("mode=medium", "none of slow, fast"),
+            ("mode=medium", "not one of slow, fast"),
         ]:
             file = self.file(f"# comment\n{line}\n")
             error = self.assertRaises(SettingsError, Settings.load, ROWS, file)

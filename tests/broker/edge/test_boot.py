@@ -220,7 +220,7 @@ class NamesrvSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.text("configStorePath"), str(file))
         self.assertEqual(settings.file, str(file))
 
-    def test_of_up(self) -> None:
+    def test_under_up_the_name_server_gets_its_settings(self) -> None:
         """Under `up` it has what was given, with its place, and knows what was not."""
         given = boot.up_settings(self.mktemp(), None, {"tls.server.mode": "enforcing"})
         settings = boot.name_server_settings(given)

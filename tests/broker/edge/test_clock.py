@@ -75,7 +75,7 @@ class OpenFilesLimitTests(SynchronousTestCase):
             self.assertEqual(raise_open_files_limit(), 65_536)
         self.assertEqual(setrlimit.call_args.args[1], (65_536, 2**63 - 1))
 
-    def test_too_few(self) -> None:
+    def test_too_low_a_limit_of_open_files_refuses_the_start(self) -> None:
         """Under what a server needs the start is refused, and the text says how many it needs."""
         for limits in ((256, 256), (511, 511)):
             error = self.assertRaises(SettingsError, self.raised, *limits)

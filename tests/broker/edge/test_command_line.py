@@ -48,7 +48,7 @@ class OverridesTests(SynchronousTestCase):
         self.assertEqual(parse_overrides([], "h:1"), {"namesrvAddr": "h:1"})
         self.assertEqual(parse_overrides(["namesrvAddr=i:2"], "h:1"), {"namesrvAddr": "i:2"})
 
-    def test_no_pair(self) -> None:
+    def test_an_argument_without_a_value_is_an_error(self) -> None:
         """What is no setting is an error with the text."""
         for text in ("broker.conf", "=1", ""):
             error = self.assertRaises(SettingsError, parse_overrides, [text])
@@ -117,7 +117,7 @@ class PrintingTests(SynchronousTestCase):
             (["up", "--namesrv-port", "5", "namesrv.port=6"], 1, "--namesrv-port 5 and namesrv.po"),
             (["broker", "brokerRole=SLAVE"], 253, "brokerRole=SLAVE: there is no replication"),
             (["broker", "-p", "authenticationEnabled=true"], 253, "there is no ACL 2.0"),
-            (["broker", "-p", "tls.server.mode=strict"], 255, "is none of disabled, permissive"),
+            (["broker", "-p", "tls.server.mode=strict"], 255, "is not one of disabled, permissive"),
             (["namesrv", "tls.server.certPath=/not/there"], 255,
              "tls.server.certPath: /not/there: No such file"),
             (["broker", "deleteWhen=99"], 255, "deleteWhen=99 (command line): the value must be "

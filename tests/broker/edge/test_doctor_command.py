@@ -61,7 +61,7 @@ class DoctorTestCase(SynchronousTestCase):
 class BrokenTests(DoctorTestCase):
     """Each set-up, what is said of it, and nothing else that is broken."""
 
-    def test_none(self) -> None:
+    def test_a_sound_set_up_has_nothing_broken(self) -> None:
         """First: a set-up that is well has nothing broken, new or with a store."""
         for _ in range(2):
             broken = [each for each in self.examine() if each.level is Level.BROKEN]
@@ -106,7 +106,7 @@ class BrokenTests(DoctorTestCase):
         """The port is a broker's."""
         with running_broker() as broker:
             self.assertBroken(self.examine(namesrvAddr=broker.broker_address), "name server",
-                              broker.broker_address, "is no name server", "9876")
+                              broker.broker_address, "is not a name server", "9876")
 
     def test_address_server(self) -> None:
         """It is asked, and each name server it names."""
@@ -128,7 +128,7 @@ class BrokenTests(DoctorTestCase):
         self.patch(socket, "getaddrinfo", names)
         given = {"namesrvAddr": "ns:9876", "fetchNameSrvAddrByDnsLookup": "true",
                  "bindAddress": "0.0.0.0", "brokerIP1": local_address(), "brokerName": "broker-b"}
-        self.assertBroken(self.examine(**given), "name server", "ns:9876 is no host",
+        self.assertBroken(self.examine(**given), "name server", "ns:9876 cannot be resolved",
                           "fetchNameSrvAddrByDnsLookup")
         names.addresses["ns"] = ["127.0.0.1"]
         with running_broker({"brokerName": "broker-a"}) as broker:
@@ -165,7 +165,7 @@ class BrokenTests(DoctorTestCase):
         self.assertIn("foo", known)
         self.assertIn("deleteWhen stands there 2 times, lines 5, 7", known)
 
-    def test_no_file(self) -> None:
+    def test_a_missing_file_of_settings_is_found(self) -> None:
         """The file of settings is not there."""
         self.assertBroken(self.examine(str(self.folder / "broker.conf")), "settings file",
                           f"{self.folder}/broker.conf: No such file")
@@ -183,7 +183,7 @@ class BrokenTests(DoctorTestCase):
     def test_folder_is_a_file(self) -> None:
         """Something lies where the store is to be."""
         self.store.write_text("")
-        self.assertBroken(self.examine(), "store", f"{self.store} is no folder")
+        self.assertBroken(self.examine(), "store", f"{self.store} is not a folder")
 
     def test_folder_cannot_be_written(self) -> None:
         """It is another's, or mounted for reading."""

@@ -31,7 +31,7 @@ def settings_with(**texts: str) -> Settings:
 class UrlTests(SynchronousTestCase):
     """Where an address server is asked."""
 
-    def test_urls(self) -> None:
+    def test_the_url_has_port_8080_by_default(self) -> None:
         """Apache's: port 8080 when the domain names none."""
         for texts, url in (
             ({}, "http://jmenv.tbsite.net:8080/rocketmq/nsaddr"),
@@ -111,7 +111,7 @@ class ListTests(ListTestCase):
             await self.fetch()
         self.assertEqual((self.list.addresses, len(self.changes)), (["h:1", "i:2"], 1))
         self.assertEqual(len(self.lines), 2)
-        self.assertIn("the answer has no meaning", self.lines[1])
+        self.assertIn("the answer cannot be used", self.lines[1])
         self.assertIn(self.page.address, self.list.fault)
         self.page.status = 500
         await self.fetch()
@@ -202,7 +202,7 @@ class LookupTests(ListTestCase):
         for _ in range(3):
             await self.fetch()
         self.assertEqual(self.list.addresses, ["10.0.0.1:1", "10.0.0.2:1", "10.0.1.2:2"])
-        self.assertIn("ns:1 is no host that can be found", self.list.fault)
+        self.assertIn("ns:1 cannot be resolved", self.list.fault)
         self.assertEqual((len(self.lines), len(self.changes)), (3, 2))
         self.names.addresses["other"] = []
         await self.fetch()
@@ -309,7 +309,7 @@ class RegistrationTests(BrokerTestCase):
         await broker.started
         self.assertEqual(self.known(), {"a"})
         fault = broker.kernel.health_checks["name servers"]
-        self.assertIn(f"ns:{port} is no host", fault())
+        self.assertIn(f"ns:{port} cannot be resolved", fault())
         names.addresses["ns"] = ["127.0.0.1"]
         await broker.name_server_list.fetch()
         while self.known() != {"a", "b"}:

@@ -129,10 +129,10 @@ class RefusedTests(UpCase):
     def test_an_address_of_another_host_is_refused(self) -> None:
         """One that is none, one of another host, a name that had to be looked up meanwhile."""
         for value in ("256.1.1.1", "localhost"):
-            self.refused("bindAddress", value, "is no IP address")
-        self.refused("bindAddress", "10.255.255.1", "is no address of this host")
-        self.refused("brokerIP1", "300.300.300.300", "is no IP address")
-        self.refused("brokerIP1", "", "is no host's address")
+            self.refused("bindAddress", value, "is not an IP address")
+        self.refused("bindAddress", "10.255.255.1", "is not an address of this host")
+        self.refused("brokerIP1", "300.300.300.300", "is not an IP address")
+        self.refused("brokerIP1", "", "is not the address or name of a host")
         for name in ("bindAddress", "brokerIP1"):
             code, remark = self.ask(RequestCode.UPDATE_BROKER_CONFIG, name, "127.0.0.1")
             self.assertEqual((code, remark), (ResponseCode.SUCCESS, ""))
@@ -238,7 +238,7 @@ class RefusedTests(UpCase):
         """No tool changes them, by the broker's port either."""
         for name in ("kvConfigPath", "configStorePath"):
             for value in ("/dev/null/x", str(self.folder / "x")):
-                self.refused(name, value, "no tool may change it")
+                self.refused(name, value, "a tool cannot change it")
 
     def test_topics_are_called_so(self) -> None:
         """Topics are called so, and have folders."""

@@ -91,11 +91,11 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(call("check", str(root), "--commitlog", str(root / "log"),
                               "--index-slots", "40")[0], 0)
 
-    def test_no_store(self) -> None:
+    def test_a_missing_store_ends_with_253_or_255(self) -> None:
         """Status 253, and 255 when it cannot be read."""
         status, out, err = call("check", "/nowhere")
         self.assertEqual((status, out), (boot.EXIT_REFUSED, ""))
-        self.assertIn("/nowhere is no store", err)
+        self.assertIn("/nowhere is not a store", err)
         root = self.copy()
         shutil.rmtree(root / "index")
         (root / "index").mkdir()

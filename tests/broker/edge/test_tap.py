@@ -151,7 +151,7 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual(self.err.getvalue(),
                          "twistmq: the store could not be stopped cleanly: the disk is full\n")
 
-    def test_given_up(self) -> None:
+    def test_a_signal_during_the_start_is_not_a_failure(self) -> None:
         """A signal in mid-start is no failure."""
         service = fake_broker()
         starter = self.starter("broker", broker_settings(None, {}), service)

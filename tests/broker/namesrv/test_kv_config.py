@@ -104,7 +104,7 @@ class KVConfigTests(SynchronousTestCase):
             self.kv_config.log_size()
         lines = [formatEvent(event) for event in events]
         self.assertNotIn("s3cret", "".join(lines))
-        self.assertEqual(lines[0], "value kept: N password, 6 characters")
+        self.assertEqual(lines[0], "key-value configuration: value set: N password, 6 characters")
         self.assertIn("1 namespaces, 1 keys", lines[-1])
 
     def test_names_and_values_have_a_limit(self) -> None:

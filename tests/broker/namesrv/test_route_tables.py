@@ -293,7 +293,7 @@ class CostTests(SynchronousTestCase):
             routes.on_channel_destroy(channel)
         self.assertEqual(routes.tables, RouteTables())
         self.assertLess(len(events), 30)
-        self.assertIn("180 more brokers are gone", [formatEvent(event) for event in events])
+        self.assertIn("180 more broker names are gone", [formatEvent(event) for event in events])
 
 
 class RouteTablesTests(SynchronousTestCase):

@@ -460,7 +460,7 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         self.client.connection.lost.trap(ConnectionAborted)
         self.assertEqual(self.server.in_flight.total_bytes, 0)
 
-    def test_the_bound_counts_anew(self) -> None:
+    def test_a_peer_that_read_everything_has_the_whole_bound_again(self) -> None:
         """A peer that took everything may have as much waiting again."""
         bound = CONNECTION_BYTES_UNSENT_MAX // MIB
         for _ in range(2):
@@ -660,7 +660,7 @@ class FlowControlTests(ProtocolTestCase):
         self.clock.advance(0)
         self.assertEqual(other.hears(), [(1, 0)])
 
-    def test_too_many(self) -> None:
+    def test_a_request_refused_on_arrival_is_answered_at_once(self) -> None:
         """What is refused when it comes is answered at once."""
         self.control.room = 3
         count = self.full_read(0)

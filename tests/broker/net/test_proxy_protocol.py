@@ -50,7 +50,7 @@ def binary(
 class ParseTests(SynchronousTestCase):
     """parse_proxy_header: the table of headers."""
 
-    def test_headers(self) -> None:
+    def test_headers_of_both_versions_and_families_are_read(self) -> None:
         """Both versions, both families, and those without an address."""
         for data, ip, port in [
             (b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n", "192.0.2.7", 555),
@@ -219,7 +219,7 @@ class TrustTests(SynchronousTestCase):
             self.assertEqual(host_of(client.protocol.charged_address), expected)
             self.assertEqual(host_of(client.protocol.remote_address), "192.0.2.7")
 
-    def test_no_address(self) -> None:
+    def test_an_invalid_network_stops_the_start(self) -> None:
         """What is no network stops the start, with its name and place."""
         for text in ("10.0.0.1/8", "proxy.example", "10.0.0.256"):
             settings = boot.broker_settings(None, {"proxy.trusted": text})

@@ -85,7 +85,7 @@ class WaitingFramesTests(SynchronousTestCase):
         self.assertEqual(self.waiting.take(), (1.5, frames(2, 4)))
         self.assertEqual((self.counts(), self.waiting.head_came()), ((0, 0), None))
 
-    def test_wait_anew(self) -> None:
+    def test_time_that_the_connection_itself_caused_does_not_count(self) -> None:
         """Time that a connection itself was to blame for does not count."""
         self.waiting.add(frames(1), 1.0)
         self.waiting.restart_wait(7.0)

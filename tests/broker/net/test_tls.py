@@ -96,7 +96,7 @@ class RefusedTests(TlsTestCase):
         peer = TlsPeer(self.make_server(self.mutual), client_context(self.authority.cert))
         self.assertRefused(peer, "did not return a certificate")
 
-    def test_expired(self) -> None:
+    def test_an_expired_certificate_is_refused(self) -> None:
         self.assertRefused(self.peer_with("late", begins_days=-9, ends_days=-1),
                            "certificate CN=late is refused: it has expired")
 
@@ -104,7 +104,7 @@ class RefusedTests(TlsTestCase):
         self.assertRefused(self.peer_with("early", begins_days=1, ends_days=9),
                            "certificate CN=early is refused: it is not valid yet")
 
-    def test_foreign(self) -> None:
+    def test_a_certificate_of_an_unknown_authority_is_refused(self) -> None:
         foreign = Authority(self.folder, "foreign")
         self.assertRefused(self.peer_with("stranger", foreign),
                            "certificate CN=stranger is refused: its issuer is not trusted")

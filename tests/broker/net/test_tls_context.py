@@ -111,9 +111,9 @@ class CertificateTests(TlsTestCase):
         for settings, why in [
             (self.own(certPath=str(absent)), f"tls.server.certPath: {absent}: No such file"),
             (self.own(keyPath=str(absent)), f"tls.server.keyPath: {absent}: No such file"),
-            (self.own(keyPath=""), "has no private key of PEM"),
+            (self.own(keyPath=""), "has no PEM private key"),
             (self.own(keyPath=str(other.key)), f"{other.key} is not the key of"),
-            (self.own(certPath=str(other.key)), "has no certificate of PEM"),
+            (self.own(certPath=str(other.key)), "contains no PEM certificate"),
             (self.own(authClient="true", trustCertPath=str(absent)), "trustCertPath"),
             (self.own(keyPassword="x"), "is not encrypted, and there is a"),
             (self.own(certPath=""), "tls.server.certPath: missing"),

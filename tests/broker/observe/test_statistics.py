@@ -74,7 +74,7 @@ class SumsTests(SynchronousTestCase):
         stats.messages_popped("g", "T", 1, 1)
         self.assertEqual(len(stats.popped_sums()), 1)
 
-    def test_too_many(self) -> None:
+    def test_beyond_the_bound_only_known_keys_are_counted(self) -> None:
         """There is a bound of what is counted apart; what is counted already goes on."""
         stats = BrokerStats(START_MS)
         stats.items_max = 2

@@ -98,7 +98,7 @@ class ServerToClientTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(answer).code, ResponseCode.SUCCESS)
         self.assertEqual(self.server.reactor.getDelayedCalls(), [])
 
-    def test_time_out(self) -> None:
+    def test_a_call_without_a_reply_in_time_fails(self) -> None:
         """Without a reply in time the call fails; a reply that comes late is dropped."""
         answer = self.channel.call(RequestCode.CHECK_TRANSACTION_STATE, None, timeout_ms=3000)
         [request] = self.client.heard()

@@ -40,9 +40,9 @@ class ResolvedTests(SynchronousTestCase):
         """What is no host is an error that says which setting it is of, and why."""
         for text, answer, why in [
             ("256.1.1.1", socket.gaierror(-2, "Name or service not known"),
-             "is no host that can be found: Name or service not known"),
-            ("a..b", UnicodeError("label empty"), "is no host that can be found: label empty"),
-            ("", AssertionError("nobody is asked"), "is no host's address or name"),
+             "cannot be resolved: Name or service not known"),
+            ("a..b", UnicodeError("label empty"), "cannot be resolved: label empty"),
+            ("", AssertionError("nobody is asked"), "is not the address or name of a host"),
         ]:
             error = self.assertRaises(SettingsError, self.resolve, text, answer)
             self.assertEqual(str(error), f"brokerIP1={text} (command line): the value {why}")

@@ -95,7 +95,7 @@ class CommitTests(OffsetCase):
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
         for offset in range(1000, 0, -1):
             self.commit("G", "T", 0, offset)
-        lines = [event for event in events if "goes back" in str(event.get("log_format"))]
+        lines = [event for event in events if "moved its offset" in str(event.get("log_format"))]
         self.assertEqual(len(lines), LINES_A_MINUTE)
         self.assertEqual(self.table.query("G", "T", 0), 1)
 
@@ -248,7 +248,7 @@ class DeletionTests(OffsetCase):
         self.assertEqual(self.table.query_pulled("G", "T", 0), -1)
         self.assertEqual(self.table.query_pulled("G", "U", 0), 2)
 
-    def test_group(self) -> None:
+    def test_a_deleted_group_loses_its_offsets_in_every_topic(self) -> None:
         """Its offsets go, in every topic."""
         self.table.clean_group("G")
         self.assertEqual(self.left(), {"T@xG", "xT@H"})

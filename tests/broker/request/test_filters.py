@@ -154,7 +154,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertFalse(chosen.match_record(record()))
 
     def test_an_unknown_language_differs_from_an_invalid_expression(self) -> None:
-        """An unknown language and an expression that is none of it are told apart."""
+        """An unknown language and an expression of another language are told apart."""
         for name, expression, text in (
             ("SQL92", "a > 1", "no filter language SQL92"),
             ("EQUALS", "red", "no = in the expression"), ("TAG", "||", "subString split error"),

@@ -283,7 +283,7 @@ class RefusedTests(LargeCase):
         self.assertEqual(reply.fields(), {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
         return reply.code, reply.remark or ""
 
-    def test_too_many(self) -> None:
+    def test_a_batch_of_more_messages_than_apache_counts_is_refused(self) -> None:
         """More messages than Apache's broker can count are refused."""
         code, remark = self.refused(encode_batch([(0, b"", "")] * (BATCH_COUNT_MAX + 1)))
         self.assertEqual((code, remark), (

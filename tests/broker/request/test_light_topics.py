@@ -63,7 +63,7 @@ class LightTopicTests(SynchronousTestCase):
         self.send(LIGHT)
         self.assertEqual(self.box.kernel.pull_hold.count, 0)
 
-    def test_too_many(self) -> None:
+    def test_too_many_light_queues_are_refused_in_apaches_words(self) -> None:
         """In Apache's words."""
         self.assertEqual(self.send("%LMQ%a,%LMQ%b,%LMQ%c").code, ResponseCode.SUCCESS)
         reply = self.send("%LMQ%d")

@@ -140,7 +140,7 @@ class LongAnswersTests(SynchronousTestCase):
         assert isinstance(wanted, Deferred)
         self.successResultOf(wanted)
 
-    def test_many_short(self) -> None:
+    def test_short_work_behind_a_long_reply_shares_its_slice(self) -> None:
         """What waits behind a long answer is done with it in one slice, where it fits."""
         first = self.waiting(0, steps=2)
         rest = [self.waiting(0, steps=0) for _ in range(100)]
@@ -159,7 +159,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
         self.waiting(0)
 
-    def test_too_many(self) -> None:
+    def test_too_many_replies_of_one_connection_do_not_block_the_rest(self) -> None:
         """So many answers of one connection wait; others still have theirs made."""
         answers = [self.waiting(0) for _ in range(CONNECTION_ANSWERS_MAX)]
         error = self.assertRaises(RequestRefused, self.waiting, 0)

@@ -146,7 +146,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.update(), (ResponseCode.SUCCESS, "Offset has been previously reset"))
         self.assertEqual(self.queried(), 9)
 
-    def test_no_room(self) -> None:
+    def test_a_full_table_takes_no_new_queue_of_a_group(self) -> None:
         """A table that is full takes no new queue of a group; those it has go on."""
         self.fill(5)
         self.assertEqual(self.update(commit_offset=1)[0], ResponseCode.SUCCESS)
@@ -251,7 +251,7 @@ class SearchTests(OffsetCase):
         self.assertEqual(self.search(begin_ms - 1000), 0)
         self.assertEqual(self.search(begin_ms + 100_000), 3)
 
-    def test_nothing_there(self) -> None:
+    def test_a_search_in_an_unknown_topic_answers_0(self) -> None:
         """An unknown topic answers 0."""
         self.assertEqual(self.search(5, topic="nope"), 0)
 

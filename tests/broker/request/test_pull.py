@@ -261,7 +261,7 @@ class SubscriptionTests(PullTestCase):
         self.assertIn("the consumer's subscription not exist", reply.remark or "")
 
     def test_class_filter(self) -> None:
-        """The old class filter is none of the broker's: all messages come."""
+        """The broker ignores the old class filter: all messages come."""
         self.assertEqual(len(self.bodies(expression="a", changes={"sys_flag": 4 | 8})), 5)
 
     def test_unknown_language(self) -> None:

@@ -90,7 +90,7 @@ class Keeper:
 class WakeTests(PullHoldTestCase):
     """What ends a wait."""
 
-    def test_a_message(self) -> None:
+    def test_a_message_ends_the_wait_and_is_in_the_reply(self) -> None:
         """A message of the queue ends it at once; the reply carries it."""
         peer = self.pull()
         self.send(b"other queue", queue_id=1)
@@ -254,7 +254,7 @@ class WakeTests(PullHoldTestCase):
         self.advance(1)
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
 
-    def test_too_many(self) -> None:
+    def test_beyond_the_limit_each_connection_may_still_have_some_pulls_held(self) -> None:
         """When too many wait, each connection still may have some wait; the others are answered,
         and few lines tell of them.
         """

@@ -57,7 +57,7 @@ class KeyTests(QueryCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
         return sorted(record.body for record in records_of(reply.body))
 
-    def test_by_key(self) -> None:
+    def test_a_query_by_key_finds_all_messages_with_the_key(self) -> None:
         """All messages with the key, and how far the index has come."""
         self.assertEqual(self.found("k1"), [b"1", b"4", b"7"])
         header = self.query("k1").header(QueryMessageResponseHeader)

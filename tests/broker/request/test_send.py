@@ -508,7 +508,7 @@ class UnclaimedTests(SendTestCase):
         self.assertEqual(self.refused(properties={"DELAY": "0", "TIMER_DELAY_MS": "1"}),
                          self.no_timers)
 
-    def test_sent_on(self) -> None:
+    def test_a_delivered_timed_message_is_an_ordinary_one(self) -> None:
         """A message that has been a timer is an ordinary one, as is a try that comes again."""
         self.sent(properties={"TIMER_DELAY_SEC": "30", "TIMER_OUT_MS": "7"})
         self.sent("%RETRY%g", properties={"DELAY": "3"})

@@ -80,7 +80,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.data_version.counter, 0)
         self.assertEqual(table.find("CID_RMQ_SYS_X"), SubscriptionGroupConfig("CID_RMQ_SYS_X"))
 
-    def test_no_room(self) -> None:
+    def test_a_full_table_takes_no_new_group(self) -> None:
         """So many groups that tools could not be told of one more; those that are there go on."""
         table = self.make()
         table.find("G")

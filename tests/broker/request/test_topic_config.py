@@ -324,8 +324,8 @@ class FileTests(TableCase):
         assert config is not None
         self.assertEqual(config.attributes, {"cleanup.policy": "COMPACTION"})
         self.assertEqual([formatEvent(event) for event in events], [
-            "cleanup.policy=COMPACTION of 1 topics, of another broker's, has no meaning here: "
-            "their messages go by age"])
+            "cleanup.policy=COMPACTION of 1 topics is not supported here: their messages are "
+            "removed by age"])
 
     def test_what_cannot_be_topics(self) -> None:
         """A null table or topic, or a name that leads elsewhere, is damage: the backup is taken."""

@@ -76,7 +76,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.saved("topics.json")["topicConfigTable"]["T"]["readQueueNums"], 8)
         self.assertEqual(self.told, 2)
 
-    def test_same_again(self) -> None:
+    def test_creating_the_same_topic_again_changes_nothing(self) -> None:
         """What is so already is no change: nobody is told."""
         self.create(attributes="+message.type=FIFO")
         version = self.kernel.topic_config.data_version.counter
@@ -206,7 +206,7 @@ class CreateTopicsTests(RequestCase):
         self.assertIsNone(self.kernel.topic_config.get("U"))
         self.assertEqual(self.told, 1)
 
-    def test_too_many(self) -> None:
+    def test_topics_beyond_the_limit_are_all_refused(self) -> None:
         """Topics that could not be registered are refused, all of them, with the reason."""
         most = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
         self.kernel.topic_config.rows_size = most - 500
@@ -331,7 +331,7 @@ class DeleteTopicTests(RequestCase):
         self.kernel.append([record])
         self.assertEqual(record.queue_offset, 0)
 
-    def test_not_there(self) -> None:
+    def test_deleting_a_missing_topic_succeeds(self) -> None:
         """Deleting what is not there succeeds."""
         self.assertEqual(self.delete("nope"), GOOD)
 

@@ -34,7 +34,7 @@ class MadeAgainTests(KernelTestCase):
     def warnings(self) -> list[str]:
         """What is said of topics without a configuration."""
         return [text for text in map(formatEvent, self.events)
-                if "configuration" in text]
+                if "no configuration" in text or "no saved topics" in text]
 
     def queue_nums(self, topic: str) -> tuple[int, int, int] | None:
         config = self.box.kernel.topic_config.get(topic)
@@ -58,7 +58,7 @@ class MadeAgainTests(KernelTestCase):
             self.assertEqual((self.queue_nums("orders"), self.queue_nums("other")),
                              ((4, 4, 6), (1, 1, 6)))
             [line] = self.warnings()
-            self.assertIn("2 of 2 topics are made again", line)
+            self.assertIn("2 of 2 topics are created again", line)
             self.assertIn("orders, other", line)
             self.assertReadable("orders", 3)
             self.assertReadable("other", 0)
@@ -71,7 +71,7 @@ class MadeAgainTests(KernelTestCase):
         self.box.kernel.topic_config.delete("orders")
         self.restart()
         [line] = self.warnings()
-        self.assertIn("1 topics have queues and no configuration: orders.", line)
+        self.assertIn("1 topics have queues but no configuration: orders.", line)
         self.assertIsNone(self.queue_nums("orders"))
         self.assertEqual(self.box.kernel.store.queues.ids_by_topic()["orders"], [0, 3])
 
@@ -104,13 +104,13 @@ class MadeAgainTests(KernelTestCase):
         topics.make_again(queues.ids_by_topic(), queues.has_batch_queues)
         self.assertEqual(self.warnings(), [])
 
-    def test_no_room(self) -> None:
+    def test_topics_that_do_not_fit_are_not_created_again(self) -> None:
         """What does not fit stays unmade; the start goes on. A line names no thousand topics."""
         topics = self.box.kernel.topic_config
         self.patch(topic_config, "TOPIC_ROWS_SIZE_MAX", topics.rows_size + 5_000)
         topics._was_saved = False
         topics.make_again({f"T{number:04d}": [0] for number in range(1000)}, lambda topic: False)
         [line] = self.warnings()
-        self.assertRegex(line, "no configuration was saved: [1-9][0-9]? of 1000 topics")
+        self.assertRegex(line, "no saved topics were found: [1-9][0-9]? of 1000 topics")
         self.assertIn("T0019, ...", line)
         self.assertNotIn("T0020", line)

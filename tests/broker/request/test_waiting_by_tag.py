@@ -62,7 +62,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertLessEqual(set(wanting), set(found))
         self.assertLessEqual(set(found), set(self.there))
 
-    def test_any_order(self) -> None:
+    def test_requests_may_come_and_go_in_any_order(self) -> None:
         """Coming and going at random, few and many, of one tag, of several and of all."""
         rng = random.Random(1)
         tags = [f"tag{number}" for number in range(300)]
@@ -124,7 +124,7 @@ class WaitingTests(SynchronousTestCase):
 
         self.assertLess(growth(prepare, 5000), GROWTH_MAX)
 
-    def test_what_is_over_is_let_go(self) -> None:
+    def test_ended_requests_are_dropped(self) -> None:
         """At most as many as wait are kept of those that do not any more."""
         for number in range(1000):
             self.add(tag_filter(f"t{number}"))

@@ -137,7 +137,7 @@ class OneAtATimeTests(SchedulerCase):
         self.assertEqual(self.done, ["outer", "inner"])
         self.assertTrue(self.lane.is_idle)
 
-    def test_drop(self) -> None:
+    def test_only_work_that_has_not_begun_is_dropped(self) -> None:
         """Work that has not begun is dropped by its facts; begun work goes on."""
         self.lane.run(self.work("begun", 2 * SLICE_MS), ("one",), about="drop me")
         waiting = [self.lane.run(self.work(about, 1), ("one",), about=about)

@@ -39,14 +39,14 @@ class SteadyClockTests(SynchronousTestCase):
             self.assertLessEqual(self.clock.awake_ms() - heard_ms, 10_000 + TICK_MS)
             self.assertGreaterEqual(self.clock.awake_ms() - heard_ms, 10_000)
 
-    def test_held_up(self) -> None:
+    def test_a_second_of_blocked_reactor_counts_as_time(self) -> None:
         """A second or two of work counts as any other time."""
         self.run_for(3000)
         heard_ms = self.clock.awake_ms()
         self.now_ms += 3000
         self.assertEqual(self.clock.awake_ms() - heard_ms, 3000)
 
-    def test_never_told(self) -> None:
+    def test_without_signs_of_sleep_the_clock_always_runs(self) -> None:
         """Who says nothing of itself runs always."""
         self.now_ms += 10**9
         self.assertEqual(self.clock.awake_ms(), self.now_ms)

@@ -26,7 +26,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual((len(self.turns), self.turns.owners), (0, 0))
         self.assertRaises(StopIteration, self.turns.take)
 
-    def test_put_back(self) -> None:
+    def test_an_item_put_back_is_first_in_its_path(self) -> None:
         """An item that is put back comes before the others of its path, after other owners."""
         for item in ("a1", "a2", "b1"):
             self.turns.add((item[0],), item)
@@ -42,7 +42,7 @@ class TurnsTests(SynchronousTestCase):
         self.turns.put_back(*self.turns.take())
         self.assertEqual(self.taken(), "b1 a1")
 
-    def test_drop(self) -> None:
+    def test_the_items_of_a_path_are_dropped_together(self) -> None:
         """Items of one path are dropped; a path without items is forgotten."""
         for item in ("a1x", "a1y", "a2x"):
             self.turns.add((item[0], item[1]), item)

@@ -213,7 +213,7 @@ class RecoveryTests(BatchTestCase):
         self.box = self.box._again().open()
         self.check()
 
-    def test_a_topic_made_again_begins_anew(self) -> None:
+    def test_a_topic_created_again_begins_at_0(self) -> None:
         """Also when a crash lets recovery see the records of both."""
         self.append(3, 0, 5)
         self.write()

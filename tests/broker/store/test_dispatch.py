@@ -121,7 +121,7 @@ class ManyRecordsTests(SynchronousTestCase):
             self.store.encode_ahead(records[begin:begin + DISPATCH_STEP_RECORDS])
             for begin in range(0, len(records), DISPATCH_STEP_RECORDS)])
 
-    def test_in_steps(self) -> None:
+    def test_each_step_makes_a_part_readable(self) -> None:
         """Each step makes a part readable; flush_step does so as well."""
         self.assertEqual((self.arrived, self.store.dispatch.offset), ([], 0))
         self.assertTrue(self.store.dispatch.step())

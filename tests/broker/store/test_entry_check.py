@@ -39,7 +39,7 @@ class EntryCheckTests(SynchronousTestCase):
                 self.assertEqual(found, expected, msg=f"{number} {size}")
                 self.box.store.queues.write_all()
 
-    def test_of_another(self) -> None:
+    def test_an_entry_of_a_lost_message_is_replaced(self) -> None:
         """An entry of a message that the log lost is replaced."""
         found = self.restart_with(ENTRY_SIZE, (5000).to_bytes(8, "big"))
         self.assertEqual(found, [java_string_hash(tag) for tag in TAGS])

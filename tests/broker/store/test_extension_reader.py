@@ -49,7 +49,7 @@ class UnitReaderTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.extension = Extension()
 
-    def test_any_order(self) -> None:
+    def test_each_address_gives_its_unit_in_any_order(self) -> None:
         """Each address gives its unit, however units lie in what is read at a time."""
         for size in (20, 21, 64, 5000):
             reader = UnitReader(self.extension.read, size)
@@ -90,7 +90,7 @@ class ExtendedFilterTests(SynchronousTestCase):
                          [False, True])
         self.assertEqual(self.inner.asked, [(0, 100, None), (3, 103, bytes(3))])
 
-    def test_no_address(self) -> None:
+    def test_an_entry_without_a_unit_is_filtered_by_itself(self) -> None:
         """An entry without a unit says what it says."""
         self.assertTrue(self.filter.match_queue_entry(-5))
         self.assertEqual(self.inner.asked, [(-5, None, None)])

@@ -32,7 +32,7 @@ class ExtensionUnitTests(SynchronousTestCase):
             self.assertEqual((unit.encode(), unit.size), (data, len(data)), msg=text)
             self.assertEqual(ExtensionUnit.decode(b"???" + data + b"???", 3), unit, msg=text)
 
-    def test_not_whole(self) -> None:
+    def test_an_incomplete_unit_is_not_read(self) -> None:
         """What lacks a byte, is zeros, ends a file or disagrees with itself is none."""
         for unit, text in UNITS:
             data = unit.encode()

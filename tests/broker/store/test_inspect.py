@@ -139,7 +139,7 @@ class WholeStoreTests(_StoreTests):
         self.assertGreater(counts["index files"], 1)
         self.assertIn(f" {COUNT + 1}  records", report.table())
 
-    def test_apaches(self) -> None:
+    def test_a_store_of_apaches_broker_is_sound(self) -> None:
         """A store Apache's broker wrote."""
         lines, report = check(GOLDEN)
         self.assertEqual((lines, report.counts["records"]), ([], 42))
@@ -194,10 +194,10 @@ class WholeStoreTests(_StoreTests):
         lines, report = check(self.root)
         self.assertEqual((lines, report.counts["records of deleted queues"]), ([], COUNT))
 
-    def test_no_store(self) -> None:
+    def test_a_directory_without_a_log_is_not_a_store(self) -> None:
         """A directory without a log is none, and the text says where one is."""
         error = self.assertRaises(StoreError, StoreFiles, self.root / "config")
-        self.assertIn("is no store", str(error))
+        self.assertIn("is not a store", str(error))
         outer = self.root / "outer"
         shutil.copytree(GOLDEN, outer / "store")
         error = self.assertRaises(StoreError, StoreFiles, outer)

@@ -60,7 +60,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertEqual((lines, report.problems, report.notes), ([], 0, []))
         self.assertEqual((report.counts["queue entries"], report.counts["queue files"]), (8, 2))
 
-    def test_apaches(self) -> None:
+    def test_a_batch_store_of_apaches_broker_is_sound(self) -> None:
         """Nothing is wrong in a store of Apache's."""
         root = self.root / "golden"
         shutil.copytree(GOLDEN, root)

@@ -41,7 +41,7 @@ class StoreSettingsTests(SynchronousTestCase):
             ("flush_disk_type", "SYNC", "must be ASYNC_FLUSH or SYNC_FLUSH"),
             ("max_index_num", 0, "must be positive"),
             ("mapped_file_size_consume_queue", 21, "must be a multiple of 20"),
-            ("store_path_root_dir", "here", "is no absolute path"),
+            ("store_path_root_dir", "here", "is not an absolute path"),
         ]:
             values: dict[str, Any] = {"store_path_root_dir": "/s", field: value}
             fault = self.assertRaises(StoreSettingFault, lambda v=values: StoreSettings(**v))

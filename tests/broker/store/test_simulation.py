@@ -27,7 +27,7 @@ class SimulationTests(SynchronousTestCase):
         for seed in SEEDS:
             Simulation(seed).run()
 
-    def test_same_again(self) -> None:
+    def test_the_same_seed_does_the_same(self) -> None:
         """A seed does the same always, and another seed another thing."""
         steps = []
         for seed in (5, 5, 6):

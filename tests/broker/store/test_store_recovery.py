@@ -172,7 +172,7 @@ class CleanStartTests(SynchronousTestCase):
         box = self.box.after_kill()
         said = [formatEvent(event) for event in errors if event["log_level"] is LogLevel.error]
         self.assertEqual(len(said), 1)
-        self.assertIn(f"ends at {box.store.commit_log.max_offset}, consume queues tell", said[0])
+        self.assertIn(f"ends at {box.store.commit_log.max_offset}, but consume queues", said[0])
 
     def test_first_files_are_gone(self) -> None:
         """Queues begin with their first message that is still there."""

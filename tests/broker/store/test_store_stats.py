@@ -62,7 +62,7 @@ class StoreStatsTests(SynchronousTestCase):
         info = self.stats.runtime_info(0)
         self.assertEqual((info["putLatency99"], info["putLatency999"]), ("3.00", "70.00"))
 
-    def test_classes_start_anew(self) -> None:
+    def test_the_classes_of_a_past_minute_are_cleared_a_minute_later(self) -> None:
         """A minute that is over stays one minute longer."""
         self.stats.put(1, 1, 0)
         for second in range(60):

@@ -279,7 +279,8 @@ class UpkeepTests(SynchronousTestCase):
         said: list[str] = []
 
         def observe(event: LogEvent) -> None:
-            if event["log_level"] is LogLevel.error or "again" in (event["log_format"] or ""):
+            if event["log_level"] is LogLevel.error or (
+                    "rewritten" in (event["log_format"] or "")):
                 said.append(event["log_format"].split(":")[0])
 
         self.box.append(message())
@@ -313,8 +314,8 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().logics_msg_timestamp, self.box.now_ms - 120_000)
         self.assertIn(FILE, rewritten)
         self.assertEqual(self.box.store.upkeep.synced_offset, self.box.store.commit_log.max_offset)
-        self.assertEqual(said, ["entries of queues may not come on disk",
-                                "entries of queues are written again and on disk"])
+        self.assertEqual(said, ["consume-queue entries may not have reached the disk",
+                                "consume-queue entries were rewritten and are on disk"])
         self.successResultOf(self.box.store.stop())
         self.assertFalse(self.disk.exists("/store/abort"))
 
@@ -324,8 +325,8 @@ class UpkeepTests(SynchronousTestCase):
         self.disk.open_file(FILE).write_at(0, bytes(8) + b"x")
         self.box.step(60_000, 4)
         self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
-        self.assertEqual(said, ["entries of queues may not come on disk",
-                                "entries of queues cannot be written again"])
+        self.assertEqual(said, ["consume-queue entries may not have reached the disk",
+                                "consume-queue entries cannot be rewritten"])
         self.successResultOf(self.box.store.stop())
         self.assertTrue(self.disk.exists("/store/abort"))
         self.assertEqual(len(self.box._again().open().bodies()), 1)

@@ -29,7 +29,7 @@ class SketchTests(SynchronousTestCase):
         for header in (java, go, cpp):
             self.assertEqual(sketched(header), Sketch(310, 7, 2), msg=header[:40])
 
-    def test_ours(self) -> None:
+    def test_frames_of_ours_are_sketched_in_both_encodings(self) -> None:
         """What we write, in both encodings."""
         for serialize_type in (JSON, ROCKETMQ):
             [frame] = FrameDecoder().feed(encode_request(

@@ -48,7 +48,7 @@ class HotSample(Sample):
 
 
 class Odd(CommandHeader):
-    """A field that is none of the plain kinds."""
+    """A field of another than the plain kinds."""
 
     literal: Literal["A", "B"]
 

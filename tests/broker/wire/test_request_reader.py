@@ -110,7 +110,7 @@ class RequestReaderTests(SynchronousTestCase):
             self.assertEqual(command.let_go(), plain.let_go())
         self.assertEqual(msgspec.structs.asdict(command), msgspec.structs.asdict(plain))
 
-    def test_at_once(self) -> None:
+    def test_common_headers_are_read_in_one_pass(self) -> None:
         """What is read most, whatever else the header has and in whatever order."""
         for members in (
             {}, {"flag": 2}, {"remark": "why", "more": [1, {"a": 2}]}, {"code": 12345},

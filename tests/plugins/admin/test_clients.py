@@ -68,7 +68,7 @@ class ConnectionsTests(ClientsCase):
             (self.connection,), {"T": SubscriptionData("T")}, ConsumeType.CONSUME_PASSIVELY,
             MessageModel.CLUSTERING, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET))
 
-    def test_producers(self) -> None:
+    def test_the_producers_of_a_group_are_listed(self) -> None:
         """The members of a group."""
         reply = self.box.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST,
                              GetProducerConnectionListRequestHeader(producer_group="p"))

@@ -68,7 +68,7 @@ class QueueQuestionsTests(SynchronousTestCase):
             self.assertEqual((reply.code, reply.body, reply.remark), (
                 ResponseCode.SUCCESS, b"", f"Index {index} of 0@T is not exist!"))
 
-    def test_no_queue(self) -> None:
+    def test_a_queue_without_messages_is_refused(self) -> None:
         """A queue nobody sent to."""
         reply = self.ask(topic="U")
         self.assertEqual((reply.code, reply.remark),

@@ -97,7 +97,7 @@ class UpdateTests(SettingsCase):
             ("fileReservedTime=soon", "is not a whole number"),
             ("fileReservedTime=-1", "is not from 0 to 2147483647"),
             ("traceOn=perhaps", "is not true or false"),
-            ("flushDiskType=NEVER", "is none of ASYNC_FLUSH, SYNC_FLUSH"),
+            ("flushDiskType=NEVER", "is not one of ASYNC_FLUSH, SYNC_FLUSH"),
             ("deleteWhen=25", "must be hours of the day"),
             ("storePathRootDir=\\u12", "four hexadecimal digits"),
         ):
@@ -126,7 +126,7 @@ class UpdateTests(SettingsCase):
         self.assertIn(self.settings.file, reply.remark or "")
         self.assertTrue(self.settings.flag("traceOn"))
 
-    def test_too_long(self) -> None:
+    def test_a_change_that_is_too_long_is_not_parsed(self) -> None:
         """What would hold everybody up is not read."""
         reply = self.update("traceOn=false\n" + "#" * SETTINGS_SIZE_MAX)
         self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
@@ -217,7 +217,7 @@ class LiveTests(SettingsCase):
         self.change("maxTransferCountOnMessageInMemory=32\nmaxTransferBytesOnMessageInMemory=1")
         self.assertEqual(count(), 1)
 
-    def test_trace(self) -> None:
+    def test_the_setting_of_traces_is_live(self) -> None:
         """Whether clients are told to trace."""
         self.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
         for on in ("false", "true"):

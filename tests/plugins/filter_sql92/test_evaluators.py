@@ -58,13 +58,13 @@ class OperationTests(SynchronousTestCase):
         self.assertEqual(self.answers(compared(EQUAL, "a", LONG, 1 << 40), str(1 << 40)), [True])
 
     def test_no_number(self) -> None:
-        """A text that is none of the type is an error; what fits a longer type too."""
+        """A text that is not of the type is an error; what fits a longer type too."""
         for type_, text in ((INT, "x"), (INT, "1.5"), (INT, str(1 << 31)), (LONG, str(1 << 63)),
                             (DOUBLE, "five")):
             for operation in (compared(EQUAL, "a", type_, 5), within("a", type_, 1, 2)):
                 self.assertRaises(EvaluationError, operation, {"a": text})
 
-    def test_texts(self) -> None:
+    def test_operations_on_texts(self) -> None:
         self.assertEqual(self.answers(TextEqual("a", "x"), "x", "y", None), [True, False, None])
         for is_in in (True, False):
             self.assertEqual(self.answers(Contained("a", ["x", "y"], is_in), "x", "z", None),
@@ -95,5 +95,5 @@ class ExpressionTests(SynchronousTestCase):
         self.assertEqual([expression(properties) for properties in (
             {"a": "4"}, {"a": "3"}, {}, {"a": "x"}, {"a": "y"}, {"a": "5"})],
             [True, False, False, False, False, True])
-        self.assertEqual(told, ["no integer: 'x'"])
+        self.assertEqual(told, ["not an integer: 'x'"])
         self.assertEqual((expression.cost, expression.size_bytes), (2, 64))

@@ -79,7 +79,7 @@ class RefusalTests(SynchronousTestCase):
             ("a = 99999999999999999999", "99999999999999999999 is too large"),
             ("a = 0.0", "0.0 is too small"), ("a = NULL", "NULL cannot be compared"),
             ("a BETWEEN 5 AND 1", "BETWEEN needs the lesser first: 5 AND 1"),
-            ("5 IN ('x')", "IN needs a property, not 5"), ("'x'", "'x' is no condition"),
+            ("5 IN ('x')", "IN needs a property, not 5"), ("'x'", "'x' is not a condition"),
             ("TRUE = 5", "TRUE cannot be compared with 5"),
         ):
             self.assertIn(text, self.refusal(expression))

@@ -273,7 +273,7 @@ class OtherLanguageTests(PluginTestCase):
     plugins = [*PluginTestCase.plugins, ("equals", EqualsPlugin())]  # noqa: RUF012
     settings = BITMAPS
 
-    def test_filters(self) -> None:
+    def test_a_language_of_another_plugin_filters_like_sql92(self) -> None:
         """It is checked, registered, saved, has bitmaps, and is changed for SQL92 and back."""
         self.subscribe("colour=red", 1, "EQUALS")
         self.send(b"1", colour="red")

@@ -310,5 +310,5 @@ class PeopleTests(GuardTestCase):
         self.control.due(frames(SEND, SEND), 500, Waiting())
         self.control.log_refusals(0)
         self.control.log_refusals(0)
-        self.assertEqual(lines, ["more comes than can be served, refused since the last such line: "
-                                 "2 TIMEOUT_CLEAN_QUEUE"])
+        self.assertEqual(lines, ["overload: requests refused since the last such line: 2 "
+                                 "TIMEOUT_CLEAN_QUEUE"])

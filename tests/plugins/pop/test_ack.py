@@ -111,7 +111,7 @@ class AckTests(PopTestCase):
             self.assertEqual(reply.code, code, msg=str(change))
         self.assertEqual(self.acks(), [])
 
-    def test_not_stored(self) -> None:
+    def test_an_acknowledgement_that_is_not_stored_is_refused(self) -> None:
         """Whoever acknowledges learns that it is not stored. Apache's broker says all is well."""
         self.send(b"x")
         [popped] = self.pop()

@@ -29,7 +29,7 @@ def ids(queues: list[MessageQueue]) -> list[int]:
 class StrategyTests(SynchronousTestCase):
     """Shares as Apache's clients compute them."""
 
-    def test_averagely(self) -> None:
+    def test_allocate_averagely_gives_blocks_of_queues(self) -> None:
         """Blocks; the first members have one more."""
         self.assertEqual([ids(allocate_averagely(QUEUES, "abc", index)) for index in range(3)],
                          [[0, 1, 2], [3, 4, 5], [6, 7]])

@@ -25,7 +25,7 @@ class CheckPointTests(SynchronousTestCase):
         self.assertEqual((point.key, point.offsets, point.revive_time, point.put_times),
                          (KEY, [40, 43], 1_700_000_005_000, 0))
 
-    def test_put_again(self) -> None:
+    def test_a_check_point_counts_how_often_it_was_stored(self) -> None:
         """How often it was put again stands in it."""
         data = CheckPoint(KEY, [40], 5000, 3).encode()
         self.assertIn(b'"ro":0,"rp":"3","so":40', data)

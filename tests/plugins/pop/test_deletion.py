@@ -39,7 +39,7 @@ class DeletionTests(PopTestCase):
         self.assertEqual(self.stored(RETRY_TOPIC), [])
         self.assertEqual([self.offset(topic=topic) for topic in ("T", RETRY_TOPIC)], [-1, -1])
 
-    def test_made_anew(self) -> None:
+    def test_a_topic_created_again_is_popped_from_its_first_message(self) -> None:
         """A topic of the same name is popped from its first message on."""
         self.send_some(3, 1)
         self.pop()

@@ -72,7 +72,7 @@ class HoldTests(PopTestCase):
                                         extra_fields={"more": "x" * 50_000}))
         self.assertGreater(told.reserved_bytes, HELD_REQUEST_BYTES + 50_000)
 
-    def test_what_is_over_is_let_go(self) -> None:
+    def test_an_ended_wait_is_dropped_before_its_deadline(self) -> None:
         """A wait that ended is not kept until its time would have come."""
         peer = self.box.peer()
         for number in range(500):

@@ -80,7 +80,7 @@ class BufferTests(PopTestCase):
         self.pop(invisible_ms=4499)
         self.assertEqual(self.tags(), ["ck"])
 
-    def test_no_room(self) -> None:
+    def test_check_points_without_room_are_written_at_once(self) -> None:
         """So are those for which there is no room."""
         self.restart(popCkMaxBufferSize="0")
         self.send_some(2, 1)

@@ -26,7 +26,7 @@ class NotificationTests(PopTestCase):
         return [reply.header(NotificationResponseHeader).has_msg
                 for reply in self.box.late_replies(peer)]
 
-    def test_at_once(self) -> None:
+    def test_available_messages_are_notified_at_once(self) -> None:
         """Of all queues or of one; nothing is taken."""
         self.send(b"x", queue_id=1)
         self.assertEqual([self.has_message(queue_id) for queue_id in (-1, 0, 1, 1)],

@@ -253,7 +253,7 @@ class RefusedTests(PopTestCase):
         self.pass_time(23_000)
         self.assertEqual(self.retries(), [b"good", b"bad"])
 
-    def test_given_up(self) -> None:
+    def test_a_message_is_given_up_after_17_tries(self) -> None:
         """After 17 times, under skipWhenCKRePutReachMaxTimes; else never."""
         self.restart(skipWhenCKRePutReachMaxTimes="true")
         self.send(b"bad")

@@ -274,7 +274,8 @@ class ProgressTests(DelayTestCase):
             self.let_pass(1000)
         self.assertEqual(self.bodies(), [b"there"])
         [line] = [formatEvent(event) for event in events if event["log_level"].name == "error"]
-        self.assertEqual(line, "delay level 1 goes on at 1: it was at 0, its queue has 1 to 2")
+        self.assertEqual(line, "delay level 1 continues at 1: the saved offset was 0, its queue "
+                               "has 1 to 2")
         self.restart()
         self.assertEqual(self.saved()[1], 2)
 

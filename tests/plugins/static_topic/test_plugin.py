@@ -14,7 +14,7 @@ from twistmq.plugins.static_topic.sends import SEND_CODES
 class PluginTests(ClusterCase):
     """Hooks."""
 
-    def test_told_with_all_topics(self) -> None:
+    def test_mappings_are_in_registrations_and_in_the_reply_to_21(self) -> None:
         """21 tells the mappings, a registration, in either form, which queues are led."""
         self.updated(A, [item(0, A, 2, 0)], [item(0, A, 1, 0), item(1, B, 1, -1)])
         box = self.boxes[A]

@@ -52,7 +52,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual((again.table, again.data_version.counter, again.data_version.timestamp),
                          ({"S": detail}, 1, 5))
 
-    def test_apaches(self) -> None:
+    def test_a_file_of_apaches_broker_is_read_and_written_alike(self) -> None:
         """What Apache's broker wrote is read, and written again byte by byte."""
         data = GOLDEN.read_bytes()
         self.write(data)

@@ -42,7 +42,7 @@ class TimerCheckpointTests(SynchronousTestCase):
         self.assertEqual(file.values.encode(), data[:56])
         self.assertGreater(file.values.last_read_ms, 1_700_000_000_000)
 
-    def test_no_file(self) -> None:
+    def test_without_a_file_the_check_point_is_zero(self) -> None:
         """All is zero."""
         self.assertEqual((self.file().values, self.is_there), (TimerCheckpoint(), False))
 

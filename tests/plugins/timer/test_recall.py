@@ -69,7 +69,7 @@ class RecallTests(TimerTestCase):
         # What a client says itself is not believed.
         self.assertIsNone(self.send(b"was", TIMER_OUT_MS="5").recall_handle)
 
-    def test_taken_back(self) -> None:
+    def test_a_recalled_message_does_not_come(self) -> None:
         """It does not come, others of the same tick do, and nothing is left."""
         handle = self.handle_of(b"back", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
         self.send(b"stays", TIMER_DELAY_MS="4500", UNIQ_KEY="V")

@@ -47,7 +47,7 @@ class DeliveryTests(TimerTestCase):
         self.send(b"time", TIMER_DELIVER_MS=str(self.box.now_ms + 3000))
         self.assertEqual(self.come_at(), {b"ms": 1000, b"seconds": 2000, b"time": 3000})
 
-    def test_at_once(self) -> None:
+    def test_a_time_that_is_over_is_no_delay(self) -> None:
         """A time that is over, or no delay, is an ordinary message."""
         for fields in ({"TIMER_DELAY_SEC": "0"}, {"TIMER_DELAY_MS": "-5"},
                        {"TIMER_DELIVER_MS": "17"}):
@@ -268,10 +268,10 @@ class RefusalTests(TimerTestCase):
         """What could not be delivered is not taken."""
         code, remark = self.refused(TIMER_DELAY_SEC="1", filler="x" * 32_500)
         self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
-        self.assertIn("properties of a message that waits", remark or "")
+        self.assertIn("properties of a timed message", remark or "")
 
     def test_level_wins(self) -> None:
-        """A message with a level is none of this plugin's."""
+        """A message with a level is not for this plugin."""
         record = message("T", b"x", properties=format_properties(
             {"DELAY": "3", "TIMER_DELAY_SEC": "5"}))
         self.assertIsNone(self.service.before_append([record]))
@@ -327,7 +327,7 @@ class FaultTests(TimerTestCase):
         self.turns(10_000)
         self.assertEqual(self.bodies(), [b"late", b"later"])
 
-    def test_given_up(self) -> None:
+    def test_a_message_that_can_never_be_stored_does_not_block_the_rest(self) -> None:
         """What a plugin says can never be stored does not hold up others."""
         self.send(b"bad", TIMER_DELAY_MS="1500")
         self.send(b"good", TIMER_DELAY_MS="1500")

@@ -114,7 +114,7 @@ class TimerWheelTests(SynchronousTestCase):
         wheel.write_job()[0]()
         self.assertEqual(self.loaded(tick_ms=100), {NOW_MS + 300: Slot(0, 0, 1)})
 
-    def test_no_file(self) -> None:
+    def test_a_missing_or_short_wheel_file_is_made(self) -> None:
         """And one that a crash left without its length."""
         self.assertEqual(self.loaded(), {})
         self.disk.write_file(PATH, b"")

@@ -50,7 +50,7 @@ class StoreTests(SynchronousTestCase):
         self.assertEqual({each.check for each in found}, {"disk"})
         self.assertIn("at 40% (diskSpaceWarningLevelRatio)", found[0].text)
 
-    def test_two_disks(self) -> None:
+    def test_both_disks_of_a_store_are_checked(self) -> None:
         """The commit log may be elsewhere: both are looked at."""
         with tempfile.TemporaryDirectory(prefix="twistmq-log-") as other:
             texts = [each.text for each in self.look(storePathCommitLog=other)

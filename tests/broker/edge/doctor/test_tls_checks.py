@@ -41,7 +41,7 @@ class TlsTests(SynchronousTestCase):
     def look(self, pair: Pair | None = None, **more: str) -> list[Finding]:
         return list(tls_findings(self.settings(pair, **more), int(time.time() * 1000)))
 
-    def test_nothing_said(self) -> None:
+    def test_a_server_without_tls_settings_has_no_finding(self) -> None:
         """A server that is told nothing of TLS has nothing to mend."""
         self.assertEqual(list(tls_findings(boot.broker_settings(None, {}), 0)), [])
 

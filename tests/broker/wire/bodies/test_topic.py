@@ -61,7 +61,7 @@ class TopicTextTests(SynchronousTestCase):
         self.assertEqual(topic.encode_text(), 'T 4 8 6 SINGLE_TAG {"message.type":"FIFO"}')
         self.assertEqual(TopicConfig.decode_text(topic.encode_text()), topic)
 
-    def test_told_in_remarks(self) -> None:
+    def test_a_refused_topic_is_in_the_remark_as_apache_writes_it(self) -> None:
         """As Apache's broker tells a topic it refuses to use."""
         topic = TopicConfig("T", 4, 8, 5, order=True, attributes={"a": "1", "b": "2"})
         self.assertEqual(
