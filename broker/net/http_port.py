@@ -5,14 +5,13 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any, Final, cast
 
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.error import CannotListenError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.server import Request, Site
 
-from twistmq.broker.config.port_checks import LISTENING
+from twistmq.broker.net.bound_port import BoundPort
 
 __all__ = ["HttpPort"]
 
@@ -143,7 +142,7 @@ class _Connections(WrappingFactory[_Connection]):
         return super().buildProtocol(addr)
 
 
-class HttpPort:
+class HttpPort(BoundPort):
     """Serves a resource of twisted.web.
 
     :param port: 0 lets the system choose; ``port`` then holds the real one.
@@ -155,17 +154,11 @@ class HttpPort:
         site = _Site(  # type: ignore[no-untyped-call]
             resource, requestFactory=_Request, timeout=_IDLE_SECONDS, reactor=reactor)
         self._connections = _Connections(site, reactor)
-        try:
-            self._listening = reactor.listenTCP(port, self._connections, interface=interface)
-        except CannotListenError as error:
-            raise error.socketError from None
-        self.port: int = self._listening.getHost().port
-        LISTENING.add(self.port)
+        super().__init__(reactor, self._connections, port, interface)
 
     def stop(self) -> Deferred[None]:
         """Stop listening, and cut off the connections."""
-        LISTENING.discard(self.port)
-        stopped: Deferred[None] = maybeDeferred(self._listening.stopListening)
+        stopped = super().stop()
         for protocol in list(self._connections.protocols):
             protocol.transport.abortConnection()
         return stopped

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
-from twisted.internet.error import CannotListenError
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.interfaces import IReactorTCP
 from twisted.logger import Logger
 
-from twistmq.broker.config.port_checks import LISTENING, cannot_listen
+from twistmq.broker.config.port_checks import cannot_listen
+from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.closing import close_connection
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.protocol import RemotingProtocol
@@ -38,26 +38,22 @@ class ListenerService(Service):
         self._backlog = backlog
         self._purpose = purpose
         self.factory = factory
-        self._listening: Any = None
+        self._bound: BoundPort | None = None
 
     def startService(self) -> None:
         """:raises BrokerError: when the port cannot be bound; the text says which and why."""
         try:
-            self._listening = self._reactor.listenTCP(
-                self.port, self.factory, self._backlog, self.interface)
-        except CannotListenError as error:
-            raise cannot_listen(
-                self.interface, self.port, self._purpose, error.socketError) from None
-        self.port = self._listening.getHost().port
-        LISTENING.add(self.port)
+            self._bound = BoundPort(
+                self._reactor, self.factory, self.port, self.interface, self._backlog)
+        except OSError as error:
+            raise cannot_listen(self.interface, self.port, self._purpose, error) from None
+        self.port = self._bound.port
         super().startService()  # type: ignore[no-untyped-call]
 
-    def stop_listening(self) -> Deferred[object]:
+    def stop_listening(self) -> Deferred[Any]:
         """Accept no more connections; existing ones stay."""
-        listening, self._listening = self._listening, None
-        if listening:
-            LISTENING.discard(self.port)
-        return maybeDeferred(listening.stopListening) if listening else succeed(None)
+        bound, self._bound = self._bound, None
+        return succeed(None) if bound is None else bound.stop()
 
     def stopService(self) -> Deferred[object]:
         """Stop listening and close the connections; fires when they are gone."""

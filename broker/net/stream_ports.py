@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn, cast
 
-from twisted.internet.defer import Deferred, fail, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IProtocol, IProtocolFactory
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 
-from twistmq.broker.config.port_checks import LISTENING
 from twistmq.broker.errors import RemotingConnectError
+from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.limits import ConnectionCount
 
 __all__ = ["StreamPort", "StreamPorts"]
@@ -68,7 +67,7 @@ class _Connections(WrappingFactory[_Connection]):
             cast(Any, connection.transport).abortConnection()
 
 
-class StreamPort:
+class StreamPort(BoundPort):
     """A port that listens.
 
     :param port: 0 lets the system choose; ``port`` then holds the real one.
@@ -81,17 +80,11 @@ class StreamPort:
         count: ConnectionCount,
     ) -> None:
         self._connections = _Connections(factory, count)
-        try:
-            self._listening = reactor.listenTCP(port, self._connections, interface=interface)
-        except CannotListenError as error:
-            raise error.socketError from None
-        self.port: int = self._listening.getHost().port
-        LISTENING.add(self.port)
+        super().__init__(reactor, self._connections, port, interface)
 
     def stop(self) -> Deferred[None]:
         """Stop listening, and cut off the connections; a second time does nothing."""
-        LISTENING.discard(self.port)
-        stopped: Deferred[None] = maybeDeferred(self._listening.stopListening)
+        stopped = super().stop()
         self._connections.abort()
         return stopped
 

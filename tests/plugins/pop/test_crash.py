@@ -37,8 +37,6 @@ class CrashTests(EveryChangeCase, PopTestCase):
     def begin(self) -> None:
         """A new store."""
         self.disk = PowerLossDisk()
-        if hasattr(self, "box"):
-            del self.box
         self.box = self.start()
         self.sent: set[bytes] = set()
         self.acked: set[bytes] = set()

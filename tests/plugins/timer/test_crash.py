@@ -33,8 +33,6 @@ class CrashTests(EveryChangeCase, TimerTestCase):
     def begin(self) -> None:
         """A new store."""
         self.disk = PowerLossDisk()
-        if hasattr(self, "box"):
-            del self.box
         self.box = self.start()
         #: When what was acknowledged may come, Unix ms.
         self.due: dict[bytes, int] = {}
