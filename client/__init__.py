@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from twistmq.broker.wire.signature import Credentials
-    from twistmq.client.blocking import Client, Producer
+    from twistmq.client.blocking import Client
     from twistmq.client.consumer import Consumer
     from twistmq.client.core.subscriptions import Sql, sql
     from twistmq.client.errors import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ReceivedMessage,
         SendResult,
     )
+    from twistmq.client.producer import Producer
 
 __all__ = [
     "Busy", "Client", "ClientError", "Closed", "Consumer", "Credentials", "Dead", "Denied",
@@ -59,7 +60,7 @@ __all__ = [
 
 _MODULES: Final = {
     "twistmq.broker.wire.signature": ["Credentials"],
-    "twistmq.client.blocking": ["Client", "Producer"],
+    "twistmq.client.blocking": ["Client"],
     "twistmq.client.consumer": ["Consumer"],
     "twistmq.client.core.subscriptions": ["Sql", "sql"],
     "twistmq.client.errors": [
@@ -68,6 +69,7 @@ _MODULES: Final = {
         "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout", "SendFailed",
         "TopicMissing", "Undecodable", "Unsupported"],
     "twistmq.client.handlers": ["Dead", "Retry"],
+    "twistmq.client.producer": ["Producer"],
     "twistmq.client.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
 }

@@ -202,10 +202,10 @@ def _by_arrow(name: str, body: bytes, most: int, missing: ImportError) -> bytes:
 
 
 class HasBytes(Protocol):
-    """A message that was read; its value is its body, decompressed."""
+    """A message that was read; its body is decompressed."""
 
     @property
-    def value(self) -> Any:
+    def body(self) -> bytes:
         """The bytes."""
 
 
@@ -244,7 +244,7 @@ class Serialiser(Generic[T]):
     def decode(self, message: HasBytes) -> T:
         """The value of a message; :raises Undecodable: when its body is that of no value."""
         try:
-            return self._from_bytes(message.value)
+            return self._from_bytes(message.body)
         except Exception as error:  # a validator of the type may raise anything
             raise Undecodable(f"not {self._name}: {error}") from None
 

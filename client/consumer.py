@@ -14,25 +14,25 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
-from twistmq.client.blocking import Client, Where
+from twistmq.client.blocking import Client
 from twistmq.client.core.consuming import Member
-from twistmq.client.core.flow import CACHE_BYTES_MAX, PullLimits
-from twistmq.client.core.held import Batch, Held, MemberOptions
-from twistmq.client.core.sending import ProducerOptions, Sender
-from twistmq.client.core.strategies import Averagely, Strategy
-from twistmq.client.core.subscriptions import Sql, Topics, subscription, subscriptions
+from twistmq.client.core.held import Batch, Held
+from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.core.tasks import Future
-from twistmq.client.errors import Closed, OptionError, Undecodable
-from twistmq.client.handlers import Dead, Retry
-from twistmq.client.identity import process_ids
+from twistmq.client.errors import Closed, Undecodable
+from twistmq.client.handlers import failure_level
 from twistmq.client.messages import MessageQueue, ReceivedMessage
-from twistmq.client.offset_file import OffsetFile
+from twistmq.client.options import CONSUMER, Where
+from twistmq.client.roles import build_consumer, split_arguments
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.arguments import ClientArguments, ConsumerArguments
 
 __all__ = ["Consumer"]
 
@@ -47,68 +47,26 @@ _TAKE: Final = 64
 class Consumer(Generic[T]):
     """A member of a consumer group.
 
-    :param where: the name servers, see ``twistmq.client.Client``, or a client to share.
+    :param where: the name servers, or a ``Client`` to share.
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic, as
         ``{"orders": "eu || us", "audits": sql("level > 3")}``.
-    :param mode: "cluster": the members share the messages; "broadcast": each gets all.
-    :param order: "queue": the messages of a queue are handled in order, one after the other.
-    :param start: "last", "first" or a time: where a group begins that never had a queue.
-    :param strategy: divides the queues among the members; all members need the same.
-    :param max_attempts: after so many attempts a message is dead; None: 16, or without end in
-        order.
-    :param consume_timeout_s: a message is sent back when its handler takes longer, seconds.
-    :param cache_bytes_max: bytes of messages that are read and not finished, over all queues.
-    :param limits: bounds for each queue.
-    :param decode: makes ``message.value`` of a message; None: it is the body.
-    :param undecodable: what becomes of a message that cannot be decoded: "retry", "skip" or
-        "raise".
-    :param on_assigned: is called with the queues that this member got.
-    :param on_lost: is called with the queues that this member lost.
-    :param offset_folder: of a broadcasting consumer: where its offsets are; None: as Apache's.
-    :param client_options: those of ``twistmq.client.Client``.
+    :param options: see the page of options; those of a client too, when there is none to share.
     """
 
     def __init__(
         self, where: Where | Client = None, *, group: str, topics: Topics,
-        mode: Literal["cluster", "broadcast"] = "cluster",
-        order: Literal["queue"] | None = None, start: str | datetime = "last",
-        strategy: Strategy | None = None, max_attempts: int | None = None,
-        consume_timeout_s: float = 900, cache_bytes_max: int = CACHE_BYTES_MAX,
-        limits: PullLimits | None = None,
-        decode: Callable[[ReceivedMessage[T]], T] | None = None,
-        undecodable: Literal["retry", "skip", "raise"] = "retry",
-        on_assigned: Callable[[list[MessageQueue]], object] | None = None,
-        on_lost: Callable[[list[MessageQueue]], object] | None = None,
-        offset_folder: Path | None = None, **client_options: Any,
+        **options: Unpack[ConsumerArguments],
     ) -> None:
-        if mode not in ("cluster", "broadcast") or order not in (None, "queue"):
-            raise OptionError(f"mode is 'cluster' or 'broadcast', order None or 'queue', "
-                              f"not {mode!r} and {order!r}")
+        mine, others = split_arguments([row.name for row in CONSUMER], options)
         self._owns_client = not isinstance(where, Client)
-        self.client = where if isinstance(where, Client) else Client(where, **client_options)
-        core = self.client.core
-        wanted = {}
-        for topic, expression in subscriptions(topics).items():
-            one = subscription(core.namespace.topic(topic), expression)
-            wanted[one.topic] = one
-        options = MemberOptions(
-            group=group, is_broadcast=mode == "broadcast", in_order=order == "queue",
-            start=_start(start), strategy=strategy or Averagely(), max_attempts=max_attempts,
-            consume_timeout_ms=consume_timeout_s * 1000, cache_bytes_max=cache_bytes_max,
-            limits=limits or PullLimits())
-        sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
-                        process_ids(core.client_id))
-        file = OffsetFile(core.client_id, group, offset_folder) if mode == "broadcast" else None
-        self.member: Member[T] = Member(core, options, wanted, sender, decode=decode, file=file)
-        self._undecodable = undecodable
-        if on_assigned is not None:
-            self.member.on_assigned.append(on_assigned)
-        if on_lost is not None:
-            self.member.on_lost.append(on_lost)
+        self.client = where if isinstance(where, Client) else Client(
+            where, **cast("ClientArguments", others))
+        self._undecodable = mine.get("undecodable", "retry")
         self._is_closed = False
         self._stopped = threading.Event()
         try:
+            self.member: Member[T] = build_consumer(self.client.core, group, topics, mine)
             self.client.run(self.member.start)
         except BaseException:
             if self._owns_client:
@@ -131,6 +89,7 @@ class Consumer(Generic[T]):
 
         Leaving the loop, by ``break`` or an error, lets the last message come again.
         """
+        self._check_open()
         taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
         finished: list[tuple[Held[T], ReceivedMessage[T]]] = []
         current: tuple[Held[T], ReceivedMessage[T]] | None = None
@@ -166,8 +125,6 @@ class Consumer(Generic[T]):
                 except Closed:
                     return None
 
-        if self._is_closed:
-            raise Closed("the consumer is closed")
         batch = self.client.run(take)
         if batch is None:
             self._stopped.set()
@@ -201,6 +158,10 @@ class Consumer(Generic[T]):
         for held, messages in _by_queue(left):
             self.member.release(held, messages)
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         self.client.loop.post(function, *arguments)
 
@@ -225,7 +186,7 @@ class Consumer(Generic[T]):
                 try:
                     handler(message)
                 except Exception as error:
-                    self._post(self.member.fail, held, [message], _level(message, error))
+                    self._post(self.member.fail, held, [message], failure_level(message, error))
                     if self.member.options.in_order:
                         self._post(self.member.release, held, messages[index + 1:])
                         return
@@ -250,7 +211,7 @@ class Consumer(Generic[T]):
             try:
                 done = handler(ready)
             except Exception as error:
-                self._post(self.member.fail, held, ready, _level(ready[0], error))
+                self._post(self.member.fail, held, ready, failure_level(ready[0], error))
                 return
             count = len(ready) if done is None else max(0, min(done, len(ready)))
             if count:
@@ -264,6 +225,7 @@ class Consumer(Generic[T]):
         self, work: Callable[[Held[T], list[ReceivedMessage[T]]], None], workers: int, size: int
     ) -> None:
         """Run workers until the consumer stops."""
+        self._check_open()
         lines: SimpleQueue[Batch[T] | None] = SimpleQueue()
         failures: list[BaseException] = []
         feeder = _Feeder(self.member, lines, workers, size)
@@ -299,18 +261,11 @@ class Consumer(Generic[T]):
 
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Pull nothing more, of some queues or of all; what was read is still handed out."""
-        self._post(self._set_paused, queues, True)
+        self._post(self.member.set_paused, queues, True)
 
     def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Undo :meth:`pause`."""
-        self._post(self._set_paused, queues, False)
-
-    def _set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
-        if queues is None:
-            self.member.is_paused = paused
-        for held in self.member.held.values():
-            if queues is None or held.named in queues:
-                held.is_paused = paused
+        self._post(self.member.set_paused, queues, False)
 
     def assigned(self) -> list[MessageQueue]:
         """The queues of this member now."""
@@ -402,16 +357,6 @@ class _Feeder(Generic[T]):
                 return
 
 
-def _level(message: ReceivedMessage[Any], error: Exception) -> int:
-    """The delay level that an error of a handler asks for; the error is logged."""
-    if isinstance(error, Retry):
-        return error.level
-    if isinstance(error, Dead):
-        return -1
-    log.warning("the handler of %r failed", message, exc_info=error)
-    return 0
-
-
 def _by_queue(
     pairs: list[tuple[Held[T], ReceivedMessage[T]]],
 ) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
@@ -423,11 +368,3 @@ def _by_queue(
         else:
             found.append((held, [message]))
     return found
-
-
-def _start(start: str | datetime) -> str | int:
-    if isinstance(start, datetime):
-        return int(start.timestamp() * 1000)
-    if start not in ("last", "first"):
-        raise OptionError(f"start is 'last', 'first' or a datetime, not {start!r}")
-    return start

@@ -5,7 +5,14 @@ Source: ConsumeConcurrentlyContext.delayLevelWhenNextConsume @5.3.3.
 
 from __future__ import annotations
 
-__all__ = ["Dead", "Retry"]
+import logging
+from typing import Any
+
+from twistmq.client.messages import ReceivedMessage
+
+__all__ = ["Dead", "Retry", "failure_level"]
+
+log = logging.getLogger("twistmq.client")
 
 
 class Retry(Exception):
@@ -21,3 +28,13 @@ class Retry(Exception):
 
 class Dead(Exception):
     """Raised by a handler: the message is not delivered again but goes to the dead letters."""
+
+
+def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:
+    """The delay level that an error of a handler asks for; an error of its own is logged."""
+    if isinstance(error, Retry):
+        return error.level
+    if isinstance(error, Dead):
+        return -1
+    log.warning("the handler of %r failed", message, exc_info=error)
+    return 0

@@ -5,7 +5,6 @@ Source: Message, MessageExt, SendResult, PullResult, MessageDecoder @5.3.3.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -18,9 +17,11 @@ from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
+from twistmq.client.codecs import decompress
 from twistmq.client.errors import OptionError, Undecodable
 
-__all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"]
+__all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
+           "message_of"]
 
 T = TypeVar("T")
 
@@ -68,6 +69,11 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     flag: int = 0
     sys_flag: int = 0
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is delivered later."""
+        return bool(self.delay_level or self.delay_ms or self.deliver_at is not None)
+
     def all_properties(self) -> dict[str, str]:
         """The properties as they are sent, but for the unique id.
 
@@ -81,7 +87,7 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
                                  else names.KEY_SEPARATOR.join(self.keys))
         if self.sharding_key:
             found[names.SHARDING_KEY] = self.sharding_key
-        if self.delay_level or self.delay_ms or self.deliver_at is not None:
+        if self.is_timed:
             _add_time(self, found)
         if not self.wait_stored:
             found[names.WAIT] = "false"
@@ -106,6 +112,23 @@ def _add_time(message: Message, found: dict[str, str]) -> None:
         found[names.TIMER_DELIVER_MS] = str(int(message.deliver_at.timestamp() * 1000))
     else:
         found[names.TIMER_DELIVER_MS] = str(message.deliver_at)
+
+
+def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> Message:
+    """The message of the arguments of a send.
+
+    :raises OptionError: for an unknown option, or a message and options beside it.
+    """
+    if isinstance(topic, Message):
+        if options or (body is not None and body != b""):
+            raise OptionError("give a Message, or topic and body with their options, not both")
+        return topic
+    try:
+        if isinstance(options.get("keys"), str):
+            options = {**options, "keys": (options["keys"],)}
+        return Message(topic=topic, body=body, **options)
+    except TypeError as error:
+        raise OptionError(str(error)) from None
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
@@ -212,9 +235,9 @@ class ReceivedMessage(Generic[T]):
             body = self.record.body
             if self.record.sys_flag & SYS_COMPRESSED:
                 try:
-                    body = zlib.decompress(body)
-                except zlib.error as error:
-                    raise Undecodable(f"{self!r} cannot be decompressed: {error}") from None
+                    body = decompress(body, self.record.sys_flag)
+                except Undecodable as error:
+                    raise Undecodable(f"{self!r}: {error}") from None
             self._body = body
         return body
 

@@ -1,4 +1,4 @@
-"""The TLS context of connections, of files.
+"""TLS: the context of connections, of files, and TLS over any transport.
 
 Source: TlsHelper.buildSslContext @5.3.3.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-__all__ = ["client_context"]
+__all__ = ["TlsPipe", "client_context"]
 
 
 def client_context(
@@ -40,3 +40,57 @@ def client_context(
             raise refuse(f"{cert_name}: {cert} with its key: "
                          f"{error.strerror or error}") from None
     return context
+
+
+class TlsPipe:
+    """TLS over any transport: ciphertext in and out, plaintext in and out.
+
+    :param context: as for sockets.
+    :param host: the server's name, for its certificate.
+
+    ``is_open`` says whether the handshake is done.
+    """
+
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self.is_open = False
+
+    def begin(self) -> bytes:
+        """The first bytes of the handshake."""
+        self._handshake()
+        return self._outgoing.read()
+
+    def _handshake(self) -> None:
+        try:
+            self._tls.do_handshake()
+            self.is_open = True
+        except ssl.SSLWantReadError:
+            pass
+
+    def received(self, data: bytes) -> tuple[bytes, bytes]:
+        """Take ciphertext.
+
+        :returns: plaintext that came, and ciphertext to send.
+        :raises ssl.SSLError: when the server breaks TLS, or its certificate is not trusted.
+        """
+        self._incoming.write(data)
+        if not self.is_open:
+            self._handshake()
+        parts = []
+        if self.is_open:
+            while True:
+                try:
+                    part = self._tls.read(1 << 16)
+                except ssl.SSLWantReadError:
+                    break
+                if not part:
+                    break
+                parts.append(part)
+        return b"".join(parts), self._outgoing.read()
+
+    def sent(self, data: bytes) -> bytes:
+        """Take plaintext; :returns: the ciphertext to send."""
+        self._tls.write(data)
+        return self._outgoing.read()

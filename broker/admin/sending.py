@@ -18,7 +18,7 @@ from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY, format_properties
 from twistmq.broker.wire.record import StoredMessage
-from twistmq.client.core.sending import send_header
+from twistmq.client.core.outgoing import send_header
 from twistmq.client.core.unique_id import process_ids
 
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",

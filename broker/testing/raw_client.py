@@ -25,7 +25,7 @@ from twistmq.broker.wire.headers.send import (
 from twistmq.broker.wire.properties import KEYS, TAGS, format_properties
 from twistmq.broker.wire.record import StoredMessage, records_of
 from twistmq.client.connection import Connection
-from twistmq.client.core import pulling, sending
+from twistmq.client.core import outgoing, pulling
 
 __all__ = ["RawClient", "pull_header", "records_of", "send_header"]
 
@@ -90,7 +90,7 @@ def send_header(
         fields[TAGS] = tag
     if keys is not None:
         fields[KEYS] = keys
-    return sending.send_header("test_producer", topic, queue_id, now_ms, format_properties(fields))
+    return outgoing.send_header("test_producer", topic, queue_id, now_ms, format_properties(fields))
 
 
 def pull_header(

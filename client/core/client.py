@@ -28,6 +28,7 @@ from twistmq.client.core.names import NameServers
 from twistmq.client.core.routes import POLL_MS, Routes
 from twistmq.client.core.tasks import Clock
 from twistmq.client.errors import Closed, NoRoute, OptionError, RequestRefused, refusal
+from twistmq.client.interceptors import Interceptors
 from twistmq.client.namespace import Namespace
 
 __all__ = ["ClientCore", "ClientOptions", "GroupMember"]
@@ -82,6 +83,7 @@ class ClientCore:
 
     :param clock: the process's clocks, or a test's.
     :param randrange: a random number below its argument.
+    :param interceptors: see messages on their way.
     :param fetch: asks for name servers, blocking; see ``twistmq.client.lookup``.
 
     ``on_heartbeat`` functions are called with a broker's address after it took a heartbeat.
@@ -90,11 +92,15 @@ class ClientCore:
     def __init__(
         self, options: ClientOptions, clock: Clock, randrange: Callable[[int], int],
         fetch: Callable[[str], list[str]] | None = None,
+        interceptors: Interceptors | None = None,
     ) -> None:
         self.options = options
+        self.interceptors = interceptors or Interceptors(())
         self.engine = Engine(clock, credentials=options.credentials,
                              connect_timeout_ms=options.connect_timeout_ms,
                              extra_fields=_namespace_fields(options))
+        if self.interceptors:
+            self.engine.on_request = self._requested
         self.tasks = self.engine.tasks
         self.namespace = Namespace("" if options.namespace_v2 else options.namespace)
         self.names = NameServers(self.engine, options.name_servers, options.name_server_url, fetch,
@@ -199,6 +205,9 @@ class ClientCore:
     def _opened(self, connection: Connection) -> None:
         if self.members and connection.address in self._broker_addresses():
             self.tasks.spawn(self.heartbeat(connection.address), "heartbeat")
+
+    def _requested(self, address: str, code: int, body: bytes) -> None:
+        self.interceptors.call("before_request", address, code, body)
 
     # --- requests
 

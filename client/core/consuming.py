@@ -55,6 +55,8 @@ COMMIT_FIRST_MS: Final = 10_000
 LOCAL_RETRY_MS: Final = 5_000
 #: Attempts of concurrent consumption. Source: DefaultMQPushConsumer.maxReconsumeTimes.
 MAX_ATTEMPTS: Final = 16
+#: When a retry topic that was just made is looked for, ms.
+_RETRY_TOPIC_MS: Final = 1000
 _INT32_MAX: Final = 2**31 - 1
 #: How often messages that run for too long are looked for, ms at most.
 _EXPIRE_MS: Final = 60_000
@@ -174,6 +176,14 @@ class Member(Generic[T]):
             self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
             self.rebalance.wake()
 
+    def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
+        """Stop or resume the pulls of some queues, named as in the namespace, or of all."""
+        if queues is None:
+            self.is_paused = paused
+        for held in self.held.values():
+            if queues is None or held.named in queues:
+                held.is_paused = paused
+
     def held_queues(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
         """The queues of this member with their windows."""
         return [(queue, held.window) for queue, held in self.held.items()]
@@ -188,6 +198,10 @@ class Member(Generic[T]):
             return
         held.is_ready = True
         self._ready.append(held)
+        self._notify()
+
+    def _notify(self) -> None:
+        """Wake one that waits for messages."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.is_done:
@@ -218,6 +232,9 @@ class Member(Generic[T]):
                 self.arrived(held)
             if messages:
                 self.running += len(messages)
+                if self.client.interceptors:
+                    self.client.interceptors.call(
+                        "before_consume", self.options.group, held.named, messages)
                 return Batch(held, messages)
         return None
 
@@ -237,7 +254,15 @@ class Member(Generic[T]):
                 raise Closed("the consumer is closed")
             waiter: Future[None] = Future()
             self._waiting.append(waiter)
-            await waiter
+            try:
+                await waiter
+            except BaseException:
+                # Cancelled: the notice, if it came, is for another one that waits.
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                elif self._ready:
+                    self._notify()
+                raise
 
     def wake_all(self) -> None:
         """Let all that wait in :meth:`ready` look again, and give up."""
@@ -249,6 +274,7 @@ class Member(Generic[T]):
 
     def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Handlers finished these messages of one queue."""
+        self._tell(held, messages, "success")
         held.window.done_all(messages)
         self._ended(len(messages), held)
 
@@ -264,15 +290,24 @@ class Member(Generic[T]):
 
         :param level: the delay level of the next attempt; 0: the broker chooses; -1: no more.
         """
+        self._tell(held, messages, "retry")
         if self.options.is_broadcast:
             for message in messages:
                 log.warning("%r failed, and is dropped: the group broadcasts", message)
-            self.succeed(held, messages)
+            held.window.done_all(messages)
+            self._ended(len(messages), held)
         elif self.options.in_order:
             self._suspend(held, messages, level)
         else:
             for message in messages:
                 self.tasks.spawn(self._send_back(held, message, level), "send back")
+
+    def _tell(
+        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
+    ) -> None:
+        if self.client.interceptors:
+            self.client.interceptors.call(
+                "after_consume", self.options.group, held.named, messages, outcome)
 
     def _suspend(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int
@@ -310,11 +345,17 @@ class Member(Generic[T]):
             self._ended(1, held)
             return
         if await self.retries.send_back(message, level):
+            self._expect_retries()
             held.window.done(message.offset)
             self._ended(1, held)
             return
         message.earlier_attempts += 1
         self.tasks.later(LOCAL_RETRY_MS, self.release, held, [message])
+
+    def _expect_retries(self) -> None:
+        """The first message that is sent back makes the retry topic: look for its queues soon."""
+        if self.client.routes.known(retry_topic(self.group)) is None:
+            self.tasks.later(_RETRY_TOPIC_MS, self.rebalance.wake)
 
     def _ended(self, count: int, held: Held[T]) -> None:
         self.running -= count
@@ -333,6 +374,7 @@ class Member(Generic[T]):
                 for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
                     log.warning("the handler of %r takes longer than %d ms, and it is sent back",
                                 message, timeout_ms)
+                    self._tell(held, [message], "time-out")
                     if await self.retries.send_back(message, _TIMEOUT_LEVEL):
                         held.window.done(message.offset)
 

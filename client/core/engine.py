@@ -127,6 +127,8 @@ class Engine:
         self.credentials = credentials
         self.connect_timeout_ms = connect_timeout_ms
         self._extra_fields = extra_fields
+        #: Is told the address, code and body of each request.
+        self.on_request: Callable[[str, int, bytes], object] | None = None
         self.on_open: list[Callable[[Connection], object]] = []
         self.on_lost: list[Callable[[Connection], object]] = []
         self.handlers: dict[int, Callable[[Connection, RemotingCommand], object]] = {}
@@ -158,6 +160,8 @@ class Engine:
         if self._closed is not None:
             on_reply(RemotingConnectError(f"connect to {address} failed: {self._closed}"))
             return
+        if self.on_request is not None:
+            self.on_request(address, code, body)
         connection = self.connection(address)
         deadline_ms = self.tasks.now_ms + timeout_ms
         link = connection.link

@@ -152,7 +152,11 @@ class Rebalance(Generic[T]):
         member = self._member
         route = self._client.routes.known(topic)
         if route is None:
-            return topic.startswith("%RETRY%"), False
+            try:
+                route = await self._client.routes.find(topic)
+            except BrokerError:
+                # The retry topic does not exist before the first retry.
+                return topic.startswith("%RETRY%"), False
         queues = route.read_queues
         if member.options.is_broadcast:
             mine = sorted_queues(queues)

@@ -22,7 +22,8 @@ from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from twistmq.broker.wire.properties import format_properties
 from twistmq.client.core.client import ClientCore
-from twistmq.client.core.sending import Outgoing, Sender
+from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.core.sending import Sender
 from twistmq.client.errors import refusal
 from twistmq.client.messages import ReceivedMessage
 

@@ -200,7 +200,7 @@ class Order:
 class Read:
     """A message that was read."""
 
-    value: Any
+    body: Any
 
 
 class SerialiserTests(SynchronousTestCase):

@@ -27,7 +27,8 @@ from twistmq.broker.wire.properties import TAGS, tags_code
 from twistmq.broker.wire.record import MessageRecord, encode_record, host_bytes
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import MemberOptions
-from twistmq.client.core.sending import ProducerOptions, Sender
+from twistmq.client.core.outgoing import ProducerOptions
+from twistmq.client.core.sending import Sender
 from twistmq.client.core.subscriptions import subscription
 
 __all__ = ["BROKER", "GroupBox", "GroupBroker"]

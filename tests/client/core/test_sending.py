@@ -12,7 +12,8 @@ from tests.client.core.box import NAMESRV, Box, route, routes, stored
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.properties import UNIQ_KEY, parse_properties
-from twistmq.client.core.sending import RETRY_CODES, ProducerOptions, Sender
+from twistmq.client.core.outgoing import ProducerOptions
+from twistmq.client.core.sending import RETRY_CODES, Sender
 from twistmq.client.errors import (
     Busy,
     Denied,

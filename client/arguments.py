@@ -1,0 +1,74 @@
+"""The types of the options, for type checkers: the keywords of each class.
+
+``twistmq.client.options`` has a row for each, and a test compares the names.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from twistmq.broker.wire.signature import Credentials
+from twistmq.client.core.flow import PullLimits
+from twistmq.client.core.strategies import Strategy
+from twistmq.client.interceptors import Interceptor
+from twistmq.client.messages import MessageQueue, ReceivedMessage
+
+__all__ = ["ClientArguments", "ConsumerArguments", "ProducerArguments"]
+
+
+class ClientArguments(TypedDict, total=False):
+    """The options of a client."""
+
+    namespace: str
+    namespace_v2: bool
+    credentials: Credentials | None
+    tls: ssl.SSLContext | None
+    unit: str
+    instance: str
+    timeout_s: float
+    connect_timeout_s: float
+    retries: int
+    retry_wait_s: float
+    interceptors: Sequence[Interceptor]
+
+
+class ProducerArguments(ClientArguments, total=False):
+    """The options of a producer."""
+
+    group: str
+    require_safe: bool
+    compress_over: int
+    codec: Literal["zlib", "lz4", "zstd"]
+    in_flight_max: int
+    in_flight_bytes_max: int
+    auto_batch: bool
+    avoid_slow: bool
+    latency_table: Literal["5.x", "4.9"]
+    encode: Callable[[Any], bytes] | None
+    on_check: Callable[[ReceivedMessage[Any]], Any] | None
+    trace: bool
+
+
+class ConsumerArguments(ClientArguments, total=False):
+    """The options of a consumer, beside its group and its topics."""
+
+    mode: Literal["cluster", "broadcast"]
+    order: Literal["queue"] | None
+    start: Literal["last", "first"] | datetime
+    strategy: Strategy | None
+    max_attempts: int | None
+    consume_timeout_s: float
+    suspend_s: float
+    cache_bytes_max: int
+    limits: PullLimits | None
+    pull_count: int
+    decode: Callable[[ReceivedMessage[Any]], Any] | None
+    undecodable: Literal["retry", "skip", "raise"]
+    on_assigned: Callable[[list[MessageQueue]], object] | None
+    on_lost: Callable[[list[MessageQueue]], object] | None
+    offset_folder: Path | None
+    trace: bool

@@ -1,0 +1,227 @@
+"""Messages on their way out: checked, compressed and encoded, before they enter the engine.
+
+Source: Validators, DefaultMQProducerImpl (tryToCompressMessage, sendKernelImpl), MessageBatch,
+MessageClientIDSetter @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.topic_names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    TEMPLATE_TOPIC,
+    topic_fault,
+)
+from twistmq.broker.wire.batch import encode_batch
+from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
+from twistmq.broker.wire.properties import SHARDING_KEY, UNIQ_KEY, WAIT, format_properties
+from twistmq.broker.wire.record import SYS_COMPRESSED
+from twistmq.client.codecs import compress
+from twistmq.client.core.client import ClientCore
+from twistmq.client.core.faults import TABLE_5, LatencyTable
+from twistmq.client.core.routes import NEW_TOPIC_QUEUES
+from twistmq.client.errors import OptionError
+from twistmq.client.messages import Message
+
+__all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_header"]
+
+#: The longest body, and the longest batch as it is encoded, bytes. Source: DefaultMQProducer.
+BODY_SIZE_MAX: Final = 4 << 20
+#: Names of topics that are remembered as checked.
+_TOPICS_MAX: Final = 4096
+
+
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a producer."""
+
+    group: str = "twistmq_producer"
+    #: Bound on a send, all attempts together, ms.
+    timeout_ms: float = 3000
+    #: How often a send is tried again.
+    retries: int = 2
+    #: Raise ``NotSafe`` when a message is stored but a flush or a slave was not waited for.
+    require_safe: bool = False
+    #: Bodies of so many bytes are compressed; 0: none.
+    compress_over: int = 4096
+    #: "zlib", "lz4" or "zstd".
+    codec: str = "zlib"
+    #: Bounds on messages, and on their bytes, that ``send_soon`` has under way.
+    in_flight_max: int = 1024
+    in_flight_bytes_max: int = 64 << 20
+    #: Whether messages that do not wait are put into batches.
+    auto_batch: bool = False
+    #: Whether slow and dead brokers are left out, and for how long.
+    avoid_slow: bool = False
+    latencies: LatencyTable = TABLE_5
+
+
+def send_header(
+    group: str, topic: str, queue_id: int, born_ms: int, properties: str, flag: int = 0,
+    sys_flag: int = 0, reconsume_times: int = 0, is_batch: bool = False,
+    max_reconsume_times: int | None = None,
+) -> SendMessageRequestHeaderV2:
+    """The header of a send; names are those at brokers, properties are encoded."""
+    return SendMessageRequestHeaderV2(
+        group, topic, TEMPLATE_TOPIC, NEW_TOPIC_QUEUES, queue_id, sys_flag, born_ms, flag,
+        properties, reconsume_times, False, max_reconsume_times=max_reconsume_times,
+        batch=is_batch)
+
+
+class Outgoing:
+    """A message, or a batch, that is ready to be sent.
+
+    :param topic: as brokers know it.
+    :param ids: the unique ids, joined by commas.
+    :param sharding_key: chooses the queue; "": the producer does.
+    :param waits: the message's WAIT, by which batches are made.
+    """
+
+    __slots__ = ("body", "code", "flag", "ids", "is_batch", "is_timed",
+                 "max_reconsume_times", "properties", "reconsume_times", "sharding_key",
+                 "sys_flag", "topic", "waits")
+
+    def __init__(
+        self, topic: str, body: bytes, properties: str, ids: str, *, flag: int = 0,
+        sys_flag: int = 0, is_batch: bool = False, reconsume_times: int = 0,
+        max_reconsume_times: int | None = None, code: int = RequestCode.SEND_MESSAGE_V2,
+        sharding_key: str = "", waits: bool = True, is_timed: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.properties = properties
+        self.ids = ids
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.is_batch = is_batch
+        self.reconsume_times = reconsume_times
+        self.max_reconsume_times = max_reconsume_times
+        self.code = code
+        self.sharding_key = sharding_key
+        self.waits = waits
+        #: Whether it is delivered later.
+        self.is_timed = is_timed
+
+    @property
+    def size(self) -> int:
+        """Bytes, nearly, for bounds."""
+        return len(self.body) + len(self.properties) + 64
+
+
+class Preparer:
+    """Prepares the messages of a producer; it may be called by many threads.
+
+    :param make_id: makes a unique id at a Unix ms.
+    :param encode: makes the body of a value; None: bodies are bytes.
+    """
+
+    def __init__(
+        self, client: ClientCore, options: ProducerOptions, make_id: Callable[[int], str],
+        encode: Callable[[Any], bytes] | None = None,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._make_id = make_id
+        self._encode = encode
+        #: Names of topics that were checked, and their names at brokers.
+        self._topics: dict[str, str] = {}
+
+    def prepare(
+        self, message: Message, extra: dict[str, str] | None = None, *, in_batch: bool = False
+    ) -> Outgoing:
+        """Check and encode a message.
+
+        :param extra: properties of the system beside its own.
+        :param in_batch: whether it will be in a batch, which has no place for a compressed body.
+        :raises OptionError: when it cannot be sent to any broker.
+        """
+        topic = self._topic(message.topic)
+        body = self._body(message)
+        sys_flag = message.sys_flag
+        options = self._options
+        if options.compress_over and len(body) >= options.compress_over and not in_batch and not (
+                sys_flag & SYS_COMPRESSED):
+            body, bits = compress(body, options.codec)
+            sys_flag |= bits
+        properties = message.all_properties()
+        if extra is not None:
+            properties.update(extra)
+        if self._client.interceptors:
+            self._client.interceptors.call("before_send", message.topic, properties)
+        ids = properties.get(UNIQ_KEY)
+        if ids is None:
+            ids = properties[UNIQ_KEY] = self.new_id()
+        return Outgoing(
+            topic, body, format_properties(properties), ids, flag=message.flag,
+            sys_flag=sys_flag, sharding_key=properties.get(SHARDING_KEY, ""),
+            waits=message.wait_stored, is_timed=message.is_timed)
+
+    def _body(self, message: Message) -> bytes:
+        body = message.body
+        if self._encode is not None:
+            body = self._encode(body)
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise OptionError(f"the body is a {type(body).__name__}, not bytes; a producer with "
+                              "the option encode makes bytes of values")
+        if not 0 < len(body) <= BODY_SIZE_MAX:
+            raise OptionError(f"the body has {len(body)} bytes; 1 to {BODY_SIZE_MAX} may be sent")
+        return bytes(body)
+
+    def prepare_batch(self, messages: Sequence[Message]) -> Outgoing:
+        """Check and encode messages of one topic as one request.
+
+        :raises OptionError: when they do not go into one batch.
+        """
+        if not messages:
+            raise OptionError("a batch has at least one message")
+        first = messages[0]
+        if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise OptionError("a batch cannot go to a retry topic")
+        for message in messages:
+            if message.topic != first.topic or message.wait_stored != first.wait_stored:
+                raise OptionError("the messages of a batch have one topic and one wait_stored")
+            if message.is_timed:
+                raise OptionError("a message with a delay cannot be in a batch")
+        return self.join([self.prepare(message, in_batch=True) for message in messages])
+
+    def join(self, ready: Sequence[Outgoing]) -> Outgoing:
+        """Make one request of messages that are prepared.
+
+        :raises OptionError: when it is too long.
+        """
+        first = ready[0]
+        try:
+            body = encode_batch((one.flag, one.body, one.properties) for one in ready)
+        except MessageIllegal as error:
+            raise OptionError(str(error)) from None
+        if len(body) > BODY_SIZE_MAX:
+            raise OptionError(f"the batch has {len(body)} bytes; {BODY_SIZE_MAX} may be sent")
+        properties = {UNIQ_KEY: self.new_id(), WAIT: "true" if first.waits else "false"}
+        return Outgoing(
+            first.topic, body, format_properties(properties), ",".join(one.ids for one in ready),
+            sys_flag=0, is_batch=True, code=RequestCode.SEND_BATCH_MESSAGE, waits=first.waits)
+
+    def new_id(self) -> str:
+        """A unique id."""
+        return self._make_id(self._client.tasks.clock.wall_ms())
+
+    def _topic(self, name: str) -> str:
+        """The name at brokers; :raises OptionError: when nothing can be sent to it."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._client.namespace.topic(name)
+            fault = topic_fault(topic)
+            if fault is not None:
+                raise OptionError(f"topic {name!r}: {fault}")
+            if topic in SEND_FORBIDDEN_TOPICS:
+                raise OptionError(f"topic {name!r} is the system's own")
+            if len(self._topics) >= _TOPICS_MAX:
+                self._topics.clear()
+            self._topics[name] = topic
+        return topic

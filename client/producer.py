@@ -1,0 +1,205 @@
+"""The blocking producer.
+
+    with Producer("127.0.0.1:9876", group="shop") as producer:
+        producer.send("orders", b"paid", tags="eu")
+
+It may be used by many threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future as ThreadFuture
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from twistmq.client.blocking import Client
+from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.errors import Closed, Full
+from twistmq.client.messages import Message, MessageQueue, SendResult, message_of
+from twistmq.client.options import PRODUCER, Where
+from twistmq.client.roles import build_producer, split_arguments
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.arguments import ClientArguments, ProducerArguments
+
+__all__ = ["Producer"]
+
+
+class Producer:
+    """Sends messages; the blocking one.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param options: see the page of options; those of a client too, when there is none to share.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, **options: Unpack[ProducerArguments]
+    ) -> None:
+        mine, others = split_arguments([row.name for row in PRODUCER], options)
+        self._owns_client = not isinstance(where, Client)
+        self.client = where if isinstance(where, Client) else Client(
+            where, **cast("ClientArguments", others))
+        self.sender = build_producer(self.client.core, mine, options.get("timeout_s", 3.0))
+        self._room = _Room(self.sender.options.in_flight_max,
+                           self.sender.options.in_flight_bytes_max)
+        self._is_closed = False
+        self.client.loop.run_there(lambda: self.client.core.add(self.sender))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self.sender.options.group
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that a topic can be sent to."""
+        return self.client.write_queues(topic)
+
+    def send(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        timeout_s: float | None = None, **message: Any,
+    ) -> SendResult:
+        """Send a message and wait until it is stored; :class:`Message` has the parameters.
+
+        :raises SendFailed: when all attempts failed.
+        :raises RequestRefused: when the broker refuses it for good.
+        :raises OptionError: when it cannot be sent to any broker.
+        """
+        ready = self._prepare(message_of(topic, body, message))
+        return self.client.run(lambda: self.sender.send(
+            ready, queue, timeout_ms=None if timeout_s is None else timeout_s * 1000))
+
+    def send_soon(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> ThreadFuture[SendResult]:
+        """Send a message and do not wait, but for room among the messages under way.
+
+        :returns: a future of the result, or of the errors of :meth:`send`.
+        :raises Full: when there is no room within the producer's time-out.
+        """
+        ready = self._prepare(message_of(topic, body, message))
+        self._room.take(ready.size, self.sender.options.timeout_ms / 1000)
+        future: ThreadFuture[SendResult] = ThreadFuture()
+        self.client.loop.post(self._begin, ready, queue, future)
+        return future
+
+    def _begin(
+        self, ready: Outgoing, queue: MessageQueue | None, future: ThreadFuture[SendResult]
+    ) -> None:
+        size = ready.size
+
+        def done(outcome: SendResult | Exception) -> None:
+            self._room.give(size)
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.sender.begin_soon(ready, done, queue)
+
+    def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
+        """Send messages, each as a request of its own, many under way at once.
+
+        :returns: the result of each, in order.
+        :raises: as :meth:`send`, for the first that failed, when all have ended.
+        """
+        waiting = [self.send_soon(message) for message in messages]
+        errors = [future.exception() for future in waiting]
+        for error in errors:
+            if error is not None:
+                raise error
+        return [future.result() for future in waiting]
+
+    def send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one request: all are stored, or none."""
+        self._check_open()
+        ready = self.sender.prepare_batch(messages)
+        return self.client.run(lambda: self.sender.send(ready, queue))
+
+    def send_oneway(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> None:
+        """Send a message without an answer: whether it is stored is not known.
+
+        :raises NoRoute: when no broker takes the topic.
+        """
+        ready = self._prepare(message_of(topic, body, message))
+        self.client.run(lambda: self.sender.send_oneway(ready, queue))
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all messages of :meth:`send_soon` have ended.
+
+        :raises TimeoutError: when they do not in time.
+        """
+        self.client.loop.post(self.sender.flush_batches)
+        self._room.wait_empty(timeout_s)
+
+    def close(self) -> None:
+        """Wait for the messages under way, leave the group; a second call does nothing."""
+        if self._is_closed:
+            return
+        self.flush()
+        self._is_closed = True
+        if self._owns_client:
+            self.client.close()
+        elif not self.client.core.is_closed:
+            self.client.run(lambda: self.client.core.remove(self.sender))
+
+    def _prepare(self, message: Message) -> Outgoing:
+        self._check_open()
+        return self.sender.prepare(message)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the producer is closed")
+        self.client.loop.check_process()
+
+
+class _Room:
+    """Bounds on messages under way, for threads."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._count_max: Final = count_max
+        self._bytes_max: Final = bytes_max
+        self._count = 0
+        self._bytes = 0
+
+    def take(self, size: int, timeout_s: float) -> None:
+        """Take room for a message; :raises Full: when it does not get any in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._count < self._count_max and (
+                    not self._count or self._bytes + size <= self._bytes_max), timeout_s):
+                raise Full(f"{self._count} messages with {self._bytes} bytes are under way, "
+                           f"and none ended within {timeout_s:g} s")
+            self._count += 1
+            self._bytes += size
+
+    def give(self, size: int) -> None:
+        """Give room back."""
+        with self._changed:
+            self._count -= 1
+            self._bytes -= size
+            self._changed.notify_all()
+
+    def wait_empty(self, timeout_s: float | None) -> None:
+        """Wait until nothing is under way; :raises TimeoutError: when it is not in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._count, timeout_s):
+                raise TimeoutError(f"{self._count} messages are still under way")

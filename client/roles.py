@@ -1,0 +1,85 @@
+"""Makes the cores of producers and consumers from their options, for all shells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from twistmq.client.codecs import Serialiser, check_codec
+from twistmq.client.core.client import ClientCore
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.faults import TABLE_4, TABLE_5
+from twistmq.client.core.flow import PullLimits
+from twistmq.client.core.held import MemberOptions
+from twistmq.client.core.outgoing import ProducerOptions
+from twistmq.client.core.sending import Sender
+from twistmq.client.core.strategies import Averagely
+from twistmq.client.core.subscriptions import Topics, subscription, subscriptions
+from twistmq.client.errors import OptionError
+from twistmq.client.identity import process_ids
+from twistmq.client.offset_file import OffsetFile
+from twistmq.client.options import CONSUMER, PRODUCER, values_of
+
+__all__ = ["build_consumer", "build_producer", "split_arguments"]
+
+
+def split_arguments(
+    own: Sequence[str], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a producer or consumer, and those of the client that it makes."""
+    mine = {name: value for name, value in given.items() if name in own}
+    return mine, {name: value for name, value in given.items() if name not in own}
+
+
+def build_producer(core: ClientCore, given: Mapping[str, Any], timeout_s: float) -> Sender:
+    """The core of a producer.
+
+    :param timeout_s: bound on a send, all attempts together, seconds.
+    """
+    values = values_of(PRODUCER, given)
+    options = ProducerOptions(
+        group=values["group"], timeout_ms=timeout_s * 1000, retries=core.options.retries,
+        require_safe=values["require_safe"], compress_over=values["compress_over"],
+        codec=values["codec"], in_flight_max=values["in_flight_max"],
+        in_flight_bytes_max=values["in_flight_bytes_max"], auto_batch=values["auto_batch"],
+        avoid_slow=values["avoid_slow"],
+        latencies=TABLE_4 if values["latency_table"] == "4.9" else TABLE_5)
+    if options.compress_over:
+        check_codec(options.codec)
+    encode = values["encode"]
+    return Sender(core, options, process_ids(core.client_id),
+                  encode.encode if isinstance(encode, Serialiser) else encode)
+
+
+def build_consumer(
+    core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
+) -> Member[Any]:
+    """The core of a consumer."""
+    values = values_of(CONSUMER, given)
+    wanted = {}
+    for topic, expression in subscriptions(topics).items():
+        one = subscription(core.namespace.topic(topic), expression)
+        wanted[one.topic] = one
+    if not wanted:
+        raise OptionError("a consumer reads at least one topic")
+    start = values["start"]
+    if isinstance(start, datetime):
+        start = int(start.timestamp() * 1000)
+    elif start not in ("last", "first"):
+        raise OptionError(f"option start: {start!r}, not 'last', 'first' or a datetime")
+    broadcast = values["mode"] == "broadcast"
+    options = MemberOptions(
+        group=group, is_broadcast=broadcast, in_order=values["order"] == "queue", start=start,
+        strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
+        consume_timeout_ms=values["consume_timeout_s"] * 1000,
+        suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
+        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"])
+    sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
+                    process_ids(core.client_id))
+    file = OffsetFile(core.client_id, group, values["offset_folder"]) if broadcast else None
+    member: Member[Any] = Member(core, options, wanted, sender, decode=values["decode"], file=file)
+    for name, listeners in (("on_assigned", member.on_assigned), ("on_lost", member.on_lost)):
+        if values[name] is not None:
+            listeners.append(values[name])
+    return member

@@ -1,0 +1,191 @@
+"""The shell of event loops: sockets for an engine, by any transport that calls back.
+
+``twistmq.client.aio`` and ``twistmq.client.tx`` give a :class:`Driver` their way to connect, to
+call later and to run a function on a thread. The driver runs the engine after each event, carries
+out its effects, and sets one timer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+from twistmq.client.core.engine import Close, Connect, Engine, Work, Write
+from twistmq.client.core.tasks import Future, Task
+
+__all__ = ["Driver", "EventLoop", "Stream"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: Bytes that wait for a server that does not read; with more the connection is closed.
+UNSENT_MAX: Final = 256 << 20
+
+
+class Stream(Protocol):
+    """An open connection of an event loop."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, later if need be."""
+
+    def unsent_bytes(self) -> int:
+        """How many bytes wait to be sent."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+
+class EventLoop(Protocol):
+    """What a driver needs of an event loop."""
+
+    def connect(self, number: int, address: str, timeout_s: float) -> None:
+        """Open a connection; then call ``connected`` or ``lost`` of the driver."""
+
+    def cancel_connect(self, number: int) -> None:
+        """Stop opening a connection."""
+
+    def later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
+        """Call a function later; :returns: a function that cancels it."""
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call a function in the loop's next turn."""
+
+    def in_thread(
+        self, function: Callable[[], object],
+        then: Callable[[Any, BaseException | None], object],
+    ) -> None:
+        """Run a function on a thread, and call back in the loop."""
+
+
+class Driver:
+    """Runs an engine in an event loop."""
+
+    def __init__(self, engine: Engine, loop: EventLoop) -> None:
+        self.engine = engine
+        self._loop = loop
+        self._streams: dict[int, Stream] = {}
+        self._cancel_timer: Callable[[], object] | None = None
+        self._due_ms: float | None = None
+        self._is_planned = False
+        self._is_running = False
+        self.is_stopped = False
+
+    # --- from the shell
+
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, T], then: Callable[[Future[T]], object]
+    ) -> Task[T]:
+        """Run a coroutine of the core, and call back with its end."""
+        task = self.engine.tasks.spawn(coroutine, "call")
+        task.when_done(then)
+        self.run_soon()
+        return task
+
+    def run_soon(self) -> None:
+        """Run the engine in the loop's next turn, once for all that happens until then."""
+        if not self._is_planned and not self._is_running:
+            self._is_planned = True
+            self._loop.soon(self._run_planned)
+
+    def stop(self) -> None:
+        """Close what is open, and set no timer any more."""
+        self.run()
+        self.is_stopped = True
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None
+        for stream in list(self._streams.values()):
+            stream.abort()
+        self._streams.clear()
+
+    # --- from connections
+
+    def connected(self, number: int, stream: Stream, local_address: str) -> None:
+        """A connection is open."""
+        if self.is_stopped:
+            stream.abort()
+            return
+        self._streams[number] = stream
+        self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
+        self.engine.connected(number, local_address)
+        self.run()
+
+    def received(self, number: int, data: bytes) -> None:
+        """Bytes came."""
+        self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
+        self.engine.received(number, data)
+        self.run()
+
+    def lost(self, number: int, reason: str) -> None:
+        """A connection ended, or was not opened."""
+        self._streams.pop(number, None)
+        self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
+        self.engine.lost(number, reason)
+        self.run()
+
+    # --- the engine
+
+    def _run_planned(self) -> None:
+        self._is_planned = False
+        self.run()
+
+    def run(self) -> None:
+        """Run the engine until it has nothing more to do now."""
+        if self._is_running or self.is_stopped:
+            return
+        self._is_running = True
+        try:
+            while True:
+                due_ms = self.engine.run()
+                effects = self.engine.take_effects()
+                if not effects:
+                    break
+                for effect in effects:
+                    self._do(effect)
+        finally:
+            self._is_running = False
+        self._plan(due_ms)
+
+    def _do(self, effect: Connect | Write | Close | Work) -> None:
+        if isinstance(effect, Write):
+            stream = self._streams.get(effect.number)
+            if stream is not None:
+                stream.write(effect.data)
+                if stream.unsent_bytes() > UNSENT_MAX:
+                    self._streams.pop(effect.number).abort()
+                    self.engine.lost(effect.number, "it reads nothing")
+        elif isinstance(effect, Connect):
+            self._loop.connect(effect.number, effect.address, effect.timeout_ms / 1000)
+        elif isinstance(effect, Close):
+            stream = self._streams.pop(effect.number, None)
+            if stream is None:
+                self._loop.cancel_connect(effect.number)
+            else:
+                stream.abort()
+        else:
+            number = effect.number
+
+            def worked(result: Any, error: BaseException | None) -> None:
+                self.engine.worked(number, result, error)
+                self.run()
+
+            self._loop.in_thread(effect.function, worked)
+
+    def _plan(self, due_ms: float | None) -> None:
+        """Set the timer for the engine's next run."""
+        if due_ms is None or self.is_stopped:
+            return
+        if self._cancel_timer is not None:
+            if self._due_ms is not None and self._due_ms <= due_ms:
+                return
+            self._cancel_timer()
+        self._due_ms = due_ms
+        now_ms = self.engine.tasks.clock.monotonic_ms()
+        self._cancel_timer = self._loop.later(max(due_ms - now_ms, 0) / 1000, self._timer)
+
+    def _timer(self) -> None:
+        self._cancel_timer = None
+        self._due_ms = None
+        self.run()

@@ -1,0 +1,292 @@
+"""The three shells against a running broker: messages are sent and consumed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from twistmq.broker.testing import running_broker
+from twistmq.client import (
+    Client,
+    Consumer,
+    Dead,
+    ForkedError,
+    Message,
+    Producer,
+    ReceivedMessage,
+    RemotingConnectError,
+    Retry,
+    SendFailed,
+    aio,
+    tx,
+)
+from twistmq.client.codecs import json_of
+
+
+class ShellCase(TestCase):
+    """A broker on a thread of its own, and topics of each test's own."""
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """Start it."""
+        running = running_broker()
+        self.broker = running.__enter__()
+        self.addCleanup(running.__exit__, None, None, None)
+        self.where = self.broker.namesrv_address
+
+    def in_thread(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """Run a blocking test beside the reactor."""
+        return deferToThread(function)
+
+
+class BlockingTests(ShellCase):
+    """The blocking shell."""
+
+    def test_messages_are_sent_and_iterated(self) -> Deferred[Any]:
+        """Leaving the loop lets the last message come again, in the next member of the group."""
+        def run() -> None:
+            with Producer(self.where, group="p") as producer:
+                results = [producer.send("T", b"%d" % number, tags="a", keys=["k"])
+                           for number in range(20)]
+                self.assertEqual(len({result.id for result in results}), 20)
+                waiting = [producer.send_soon("T", b"%d" % number) for number in range(20, 40)]
+                producer.flush()
+                self.assertTrue(all(each.result().safe for each in waiting))
+                producer.send_batch([Message(topic="T", body=b"%d" % each) for each in (40, 41)])
+                producer.send_oneway("T", b"42")
+                seen: list[int] = []
+                with Consumer(producer.client, group="g", topics="T", start="first") as consumer:
+                    for message in consumer:
+                        seen.append(int(message.body))
+                        if len(seen) == 43:
+                            break
+                self.assertEqual(sorted(seen), list(range(43)))
+                with Consumer(producer.client, group="g", topics="T", start="first") as consumer:
+                    for message in consumer:
+                        self.assertEqual(int(message.body), seen[-1])
+                        break
+
+        return self.in_thread(run)
+
+    def test_a_handler_decides_what_becomes_of_a_message(self) -> Deferred[Any]:
+        """Retry, Dead and an error; order is kept by a queue's suspension."""
+        def run() -> None:
+            with Producer(self.where) as producer:
+                for number in range(30):
+                    producer.send("T", b"%d" % number, sharding_key="one")
+                seen: list[int] = []
+                failed = threading.Event()
+
+                def handle(message: ReceivedMessage[Any]) -> None:
+                    number = int(message.body)
+                    if number == 7 and not failed.is_set():
+                        failed.set()
+                        raise ValueError("once")
+                    seen.append(number)
+                    if number == 29:
+                        consumer.stop()
+
+                with Consumer(producer.client, group="g", topics="T", start="first",
+                              order="queue", suspend_s=0.05) as consumer:
+                    consumer.run(handle, workers=4)
+                self.assertEqual(seen, list(range(30)))
+
+        return self.in_thread(run)
+
+    def test_a_failed_message_is_delivered_again_and_a_dead_one_is_not(self) -> Deferred[Any]:
+        """The second attempt comes through the retry topic."""
+        def run() -> None:
+            with Producer(self.where) as producer:
+                producer.send("T", b"again")
+                producer.send("T", b"dead")
+                attempts: list[tuple[bytes, int]] = []
+
+                def handle(message: ReceivedMessage[Any]) -> None:
+                    attempts.append((message.body, message.attempt))
+                    if message.body == b"dead":
+                        raise Dead
+                    if message.attempt == 1:
+                        raise Retry(1)
+                    self.assertEqual(message.topic, "T")
+                    consumer.stop()
+
+                with Consumer(producer.client, group="g", topics="T",
+                              start="first") as consumer:
+                    consumer.run(handle, workers=2)
+                self.assertEqual(sorted(attempts), [(b"again", 1), (b"again", 2), (b"dead", 1)])
+
+        return self.in_thread(run)
+
+    def test_a_batch_handler_says_how_many_it_processed(self) -> Deferred[Any]:
+        """All messages are handled once."""
+        def run() -> None:
+            with Producer(self.where) as producer:
+                producer.send_many([Message(topic="T", body=b"%d" % each) for each in range(100)])
+                seen: list[int] = []
+
+                def handle(messages: list[ReceivedMessage[Any]]) -> None:
+                    seen.extend(int(message.body) for message in messages)
+                    if len(seen) >= 100:
+                        consumer.stop()
+
+                with Consumer(producer.client, group="g", topics="T",
+                              start="first") as consumer:
+                    consumer.run_batches(handle, size=16, workers=3)
+                self.assertEqual(sorted(seen), list(range(100)))
+
+        return self.in_thread(run)
+
+    def test_values_are_encoded_and_decoded(self) -> Deferred[Any]:
+        """A long body is compressed on its way; one that is no value is skipped when asked."""
+        def run() -> None:
+            pages = json_of(dict[str, str])
+            with Producer(self.where, encode=pages.encode) as producer:
+                producer.send("T", {"text": "x" * 10_000})
+                with Producer(producer.client, group="raw") as other:
+                    other.send("T", b"no JSON")
+                producer.send("T", {"text": "end"})
+                seen = []
+                with Consumer(producer.client, group="g", topics="T", start="first",
+                              decode=pages, undecodable="skip") as consumer:
+                    for message in consumer:
+                        seen.append(len(message.value["text"]))
+                        if len(seen) == 2:
+                            break
+                self.assertEqual(sorted(seen), [3, 10_000])
+
+        return self.in_thread(run)
+
+    def test_a_broker_that_is_gone_fails_a_send_within_its_time(self) -> Deferred[Any]:
+        """No attempt was sent, so nothing can be stored."""
+        def run() -> None:
+            with Producer("127.0.0.1:9", timeout_s=1.0, retries=0) as producer:
+                error = self.assertRaises(SendFailed, producer.send, "T", b"1")
+                self.assertFalse(error.maybe_stored)
+                self.assertRaises(RemotingConnectError, producer.client.topics)
+
+        return self.in_thread(run)
+
+    def test_a_child_of_a_fork_cannot_use_the_clients_of_its_parent(self) -> Deferred[Any]:
+        """It gets an error, and the parent's connections stay."""
+        def run() -> None:
+            with Client(self.where) as client:
+                client.topics()
+                child = os.fork()
+                if not child:
+                    try:
+                        client.topics()
+                    except ForkedError:
+                        os._exit(0)
+                    except BaseException:
+                        os._exit(2)
+                    os._exit(1)
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                client.topics()
+
+        return self.in_thread(run)
+
+
+class AioTests(ShellCase):
+    """The shell for asyncio."""
+
+    def test_messages_are_sent_and_consumed(self) -> Deferred[Any]:
+        """By iteration, by a coroutine handler, and by a plain function on threads."""
+        async def main() -> None:
+            async with aio.Producer(self.where, group="p") as producer:
+                await producer.send("T", b"0", keys=["k"])
+                waiting = [await producer.send_soon("T", b"%d" % each) for each in range(1, 300)]
+                await producer.flush()
+                self.assertTrue(all(each.result().safe for each in waiting))
+                seen = []
+                async with aio.Consumer(producer.client, group="g", topics="T",
+                                        start="first") as consumer:
+                    async for message in consumer:
+                        seen.append(int(message.body))
+                        if len(seen) == 300:
+                            break
+                self.assertEqual(sorted(seen), list(range(300)))
+                for plain in (False, True):
+                    await self.handle(producer.client, plain)
+
+        return self.in_thread(lambda: asyncio.run(main()))
+
+    async def handle(self, client: aio.Client, plain: bool) -> None:
+        """Consume all with a handler of some kind."""
+        seen: list[int] = []
+        consumer: aio.Consumer[bytes] = aio.Consumer(
+            client, group=f"h{plain}", topics="T", start="first")
+
+        def note(message: ReceivedMessage[bytes]) -> None:
+            seen.append(int(message.body))
+            if len(seen) == 300 and not plain:
+                consumer.stop()
+
+        async def handler(message: ReceivedMessage[bytes]) -> None:
+            await asyncio.sleep(0)
+            note(message)
+
+        async with consumer:
+            running = asyncio.ensure_future(consumer.run(note if plain else handler))
+            while len(seen) < 300:
+                await asyncio.sleep(0.01)
+            consumer.stop()
+            await running
+        self.assertEqual(sorted(seen), list(range(300)))
+
+    def test_cancelling_an_iteration_leaves_the_consumer_usable(self) -> Deferred[Any]:
+        """The message that comes later is read by the next iteration."""
+        async def main() -> None:
+            async with aio.Producer(self.where) as producer, aio.Consumer(
+                    producer.client, group="g", topics="T", start="first") as consumer:
+                async def first() -> bytes:
+                    async for message in consumer:
+                        return message.body
+                    raise AssertionError("it ended")
+
+                waiting = asyncio.ensure_future(first())
+                await asyncio.sleep(0.05)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                await producer.send("T", b"late")
+                self.assertEqual(await first(), b"late")
+
+        return self.in_thread(lambda: asyncio.run(main()))
+
+
+class TwistedTests(ShellCase):
+    """The shell for Twisted."""
+
+    def test_messages_are_sent_and_consumed_by_a_service(self) -> Deferred[Any]:
+        """The service joins, handles, and leaves."""
+        async def main() -> None:
+            async with tx.Producer(self.where, group="p", reactor=reactor) as producer:
+                await producer.send("T", b"0")
+                waiting = [await producer.send_soon("T", b"%d" % each) for each in range(1, 100)]
+                await producer.flush()
+                for each in waiting:
+                    self.assertTrue((await each).safe)
+                seen: list[int] = []
+                done: Deferred[None] = Deferred()
+
+                def handle(message: ReceivedMessage[Any]) -> None:
+                    seen.append(int(message.body))
+                    if len(seen) == 100:
+                        done.callback(None)
+
+                service = tx.ConsumerService(
+                    tx.Consumer(producer.client, group="g", topics="T", start="first"), handle)
+                service.startService()
+                await done
+                await service.stopService()
+                self.assertEqual(sorted(seen), list(range(100)))
+
+        return Deferred.fromCoroutine(main())
