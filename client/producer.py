@@ -159,7 +159,7 @@ class Producer:
         if self._owns_client:
             self.client.close()
         elif not self.client.core.is_closed:
-            self.client.run(lambda: self.client.core.remove(self.sender))
+            self.client.run(self.sender.leave)
 
     def _prepare(self, message: Message) -> Outgoing:
         self._check_open()

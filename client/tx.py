@@ -438,7 +438,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until all messages of :meth:`send_soon` have ended."""
-        self.sender.flush_batches()
+        self.client.core.tasks.soon(self.sender.flush_batches)
         self.client.shell.driver.run_soon()
         if self._count:
             waiting: Deferred[None] = Deferred()
@@ -454,7 +454,7 @@ class Producer:
         if self._owns_client:
             await self.client.close()
         elif not self.client.core.is_closed:
-            await self.client.shell.call(self.client.core.remove(self.sender))
+            await self.client.shell.call(self.sender.leave())
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -86,7 +86,8 @@ class ClientCore:
     :param interceptors: see messages on their way.
     :param fetch: asks for name servers, blocking; see ``twistmq.client.lookup``.
 
-    ``on_heartbeat`` functions are called with a broker's address after it took a heartbeat.
+    ``on_heartbeat`` functions are called with a broker's address after it took a heartbeat,
+    ``on_close`` ones when the client is closed, before its connections are.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ClientCore:
         self.client_id = options.client_id
         self.members: list[GroupMember] = []
         self.on_heartbeat: list[Callable[[str], object]] = []
+        self.on_close: list[Callable[[], object]] = []
         self._heartbeats = False
         self.is_closed = False
         #: The versions of brokers, by address, as their answers to heartbeats say.
@@ -306,6 +308,8 @@ class ClientCore:
                 log.warning("the group %s is not told that this client leaves: %s",
                             member.group, error)
         self.is_closed = True
+        for listener in self.on_close:
+            listener()
         self.engine.close()
 
 

@@ -21,9 +21,16 @@ from twistmq.broker.topic_names import (
 )
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
-from twistmq.broker.wire.properties import SHARDING_KEY, UNIQ_KEY, WAIT, format_properties
+from twistmq.broker.wire.properties import (
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    WAIT,
+    format_properties,
+)
 from twistmq.broker.wire.record import SYS_COMPRESSED
 from twistmq.client.codecs import compress
+from twistmq.client.core.batches import may_be_batched
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import TABLE_5, LatencyTable
 from twistmq.client.core.routes import NEW_TOPIC_QUEUES
@@ -81,17 +88,20 @@ class Outgoing:
     :param ids: the unique ids, joined by commas.
     :param sharding_key: chooses the queue; "": the producer does.
     :param waits: the message's WAIT, by which batches are made.
+    :param tag: its tag, by which batches are made too.
+    :param may_be_batched: whether automatic batching may put it with others.
     """
 
-    __slots__ = ("body", "code", "flag", "ids", "is_batch", "is_timed",
-                 "max_reconsume_times", "properties", "reconsume_times", "sharding_key",
-                 "sys_flag", "topic", "waits")
+    __slots__ = ("body", "code", "flag", "ids", "is_batch", "max_reconsume_times",
+                 "may_be_batched", "properties", "reconsume_times", "sharding_key", "sys_flag",
+                 "tag", "topic", "waits")
 
     def __init__(
         self, topic: str, body: bytes, properties: str, ids: str, *, flag: int = 0,
         sys_flag: int = 0, is_batch: bool = False, reconsume_times: int = 0,
         max_reconsume_times: int | None = None, code: int = RequestCode.SEND_MESSAGE_V2,
-        sharding_key: str = "", waits: bool = True, is_timed: bool = False,
+        sharding_key: str = "", waits: bool = True, tag: str | None = None,
+        may_be_batched: bool = False,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -105,8 +115,8 @@ class Outgoing:
         self.code = code
         self.sharding_key = sharding_key
         self.waits = waits
-        #: Whether it is delivered later.
-        self.is_timed = is_timed
+        self.tag = tag
+        self.may_be_batched = may_be_batched
 
     @property
     def size(self) -> int:
@@ -157,10 +167,13 @@ class Preparer:
         ids = properties.get(UNIQ_KEY)
         if ids is None:
             ids = properties[UNIQ_KEY] = self.new_id()
+        sharding_key = properties.get(SHARDING_KEY, "")
         return Outgoing(
             topic, body, format_properties(properties), ids, flag=message.flag,
-            sys_flag=sys_flag, sharding_key=properties.get(SHARDING_KEY, ""),
-            waits=message.wait_stored, is_timed=message.is_timed)
+            sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
+            tag=properties.get(TAGS),
+            may_be_batched=options.auto_batch and not sys_flag and not sharding_key
+            and may_be_batched(topic, properties))
 
     def _body(self, message: Message) -> bytes:
         body = message.body

@@ -27,6 +27,7 @@ from twistmq.broker.wire.bodies import MessageQueue, ProducerData
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from twistmq.client.core.batching import Batching
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import PROBE_TIMEOUT_MS, Faults
@@ -238,6 +239,10 @@ class Sender:
                        if options.avoid_slow else None)
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
         self._probing: Task[None] | None = None
+        self._batching = (Batching(client.tasks, self.begin, preparer.join)
+                          if options.auto_batch else None)
+        if options.auto_batch:
+            client.on_close.append(self.flush_batches)
 
     # --- sending, in the engine
 
@@ -260,10 +265,15 @@ class Sender:
         queue: MessageQueue | None = None,
     ) -> None:
         """Send a message that nothing waits for, perhaps in a batch with others."""
-        self.begin(message, on_done, queue)
+        if self._batching is None:
+            self.begin(message, on_done, queue)
+        else:
+            self._batching.add(message, on_done, queue)
 
     def flush_batches(self) -> None:
         """Send the batches that are not full yet."""
+        if self._batching is not None:
+            self._batching.flush()
 
     async def send(
         self, message: Outgoing, queue: MessageQueue | None = None, *,
@@ -368,6 +378,12 @@ class Sender:
             message.is_batch, message.max_reconsume_times)
 
     # --- the group
+
+    async def leave(self) -> None:
+        """Leave the group; the client goes on."""
+        if self.flush_batches in self.client.on_close:
+            self.client.on_close.remove(self.flush_batches)
+        await self.client.remove(self)
 
     def producer_data(self) -> ProducerData:
         """The producer's part of a heartbeat."""

@@ -13,7 +13,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import running_broker
+from twistmq.broker.wire.record import records_of
 from twistmq.client import (
     Client,
     Consumer,
@@ -29,6 +31,19 @@ from twistmq.client import (
     tx,
 )
 from twistmq.client.codecs import json_of
+from twistmq.client.interceptors import Interceptor
+
+
+class SentCodes(Interceptor):
+    """Remembers the codes of the sends that were requested."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    def before_request(self, address: str, code: int, body: bytes) -> None:
+        """See ``Interceptor``."""
+        if code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            self.codes.append(code)
 
 
 class ShellCase(TestCase):
@@ -74,6 +89,24 @@ class BlockingTests(ShellCase):
                     for message in consumer:
                         self.assertEqual(int(message.body), seen[-1])
                         break
+
+        return self.in_thread(run)
+
+    def test_messages_of_send_soon_are_batched_and_each_knows_its_place(self) -> Deferred[Any]:
+        """The offsets of the results are those at which the messages are read."""
+        def run() -> None:
+            sends = SentCodes()
+            with Producer(self.where, auto_batch=True, interceptors=[sends]) as producer:
+                waiting = [producer.send_soon("T", b"%d" % number) for number in range(500)]
+                producer.flush()
+                for number, each in enumerate(waiting):
+                    result = each.result()
+                    found = producer.client.pull(result.queue, result.offset, max_count=1)
+                    [record] = records_of(found.body)
+                    self.assertEqual(record.body, b"%d" % number)
+                    self.assertEqual(record.properties_map()["UNIQ_KEY"], result.id)
+            self.assertGreater(sends.codes.count(RequestCode.SEND_BATCH_MESSAGE), 0)
+            self.assertLess(len(sends.codes), 50)
 
         return self.in_thread(run)
 
