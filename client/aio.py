@@ -285,7 +285,7 @@ class Client:
         await self.shell.call(self.queries.commit_group_offset(group, queue, offset))
 
     async def pull(
-        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_blocking_client",
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
         hold_ms: int = 0,
     ) -> PullResult:

@@ -10,6 +10,7 @@ see ``twistmq.client.loop``.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future as ThreadFuture
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -17,10 +18,12 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.building import build_client
+from twistmq.client.core.pulling import PULL_BYTES, pull_header
 from twistmq.client.core.queries import Queries
 from twistmq.client.errors import Closed
-from twistmq.client.loop import Loop, SystemClock, shared_loop
+from twistmq.client.loop import Loop, SystemClock, finish, running_future, shared_loop
 from twistmq.client.messages import MessageQueue, PullResult
 from twistmq.client.options import Where
 
@@ -178,7 +181,7 @@ class Client:
     # --- pulling
 
     def pull(
-        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_blocking_client",
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
         hold_ms: int = 0,
     ) -> PullResult:
@@ -190,3 +193,32 @@ class Client:
         return self.run(lambda: self.queries.pull(
             queue, offset, group=group, max_count=max_count, expression=expression,
             expression_type=expression_type, hold_ms=hold_ms))
+
+    def pull_soon(
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
+        max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
+        hold_ms: int = 0, attempt: int = 0, max_bytes: int = PULL_BYTES,
+    ) -> ThreadFuture[PullResult]:
+        """Pull messages of one queue and do not wait; nothing is tried again.
+
+        :param attempt: which time this is, from 0: later ones ask slaves too, in turn.
+        :param max_bytes: how much to ask for; the broker has bounds of its own.
+        :returns: a future of the answer, or of the errors of :meth:`pull`.
+        """
+        header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
+                             expression_type=expression_type, hold_ms=hold_ms,
+                             max_bytes=max_bytes)
+        self.loop.check_process()
+        future: ThreadFuture[PullResult] = running_future()
+        self.loop.post(self._begin_pull, queue, header, future, attempt, hold_ms)
+        return future
+
+    def _begin_pull(
+        self, queue: MessageQueue, header: PullMessageRequestHeader,
+        future: ThreadFuture[PullResult], attempt: int, hold_ms: int,
+    ) -> None:
+        if self.core.is_closed:
+            future.set_exception(Closed("the client is closed"))
+        else:
+            self.queries.begin_pull(queue, header, lambda outcome: finish(future, outcome),
+                                    attempt=attempt, hold_ms=hold_ms)

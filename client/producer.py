@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 from twistmq.client.blocking import Client
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.errors import Closed, Full
+from twistmq.client.loop import finish, running_future
 from twistmq.client.messages import Message, MessageQueue, SendResult, message_of
 from twistmq.client.options import PRODUCER, Where
 from twistmq.client.roles import build_producer, split_arguments
@@ -90,9 +91,22 @@ class Producer:
         :returns: a future of the result, or of the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
         """
-        ready = self._prepare(message_of(topic, body, message))
+        return self.send_ready(self._prepare(message_of(topic, body, message)), queue)
+
+    def send_batch_soon(
+        self, messages: Sequence[Message], queue: MessageQueue | None = None
+    ) -> ThreadFuture[SendResult]:
+        """As :meth:`send_batch`, without waiting, as :meth:`send_soon` does not."""
+        self._check_open()
+        return self.send_ready(self.sender.prepare_batch(messages), queue)
+
+    def send_ready(
+        self, ready: Outgoing, queue: MessageQueue | None = None
+    ) -> ThreadFuture[SendResult]:
+        """As :meth:`send_soon`, for a message or a batch that is checked and encoded."""
+        self._check_open()
         self._room.take(ready.size, self.sender.options.timeout_ms / 1000)
-        future: ThreadFuture[SendResult] = ThreadFuture()
+        future: ThreadFuture[SendResult] = running_future()
         self.client.loop.post(self._begin, ready, queue, future)
         return future
 
@@ -103,10 +117,7 @@ class Producer:
 
         def done(outcome: SendResult | Exception) -> None:
             self._room.give(size)
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
+            finish(future, outcome)
 
         self.sender.begin_soon(ready, done, queue)
 

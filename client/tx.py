@@ -291,7 +291,7 @@ class Client:
         return self.shell.call(self.queries.commit_group_offset(group, queue, offset))
 
     def pull(
-        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_blocking_client",
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
         max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
         hold_ms: int = 0,
     ) -> Deferred[PullResult]:

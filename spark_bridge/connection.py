@@ -9,9 +9,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.wire.addresses import split_addresses
 from twistmq.broker.wire.signature import Credentials
+from twistmq.client.blocking import Client
 from twistmq.client.tls import client_context
 from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options
 
@@ -52,9 +52,9 @@ class ClientSettings:
     tls: TlsSettings | None = None
     namespace: str = ""
 
-    def client(self) -> BlockingClient:
+    def client(self) -> Client:
         """A new client; :raises OptionError: when a file of TLS cannot be read."""
-        return BlockingClient(
+        return Client(
             self.name_servers, timeout_s=self.timeout_s,
             connect_timeout_s=self.connect_timeout_s, retries=self.retries,
             retry_wait_s=self.retry_wait_s, credentials=self.credentials,

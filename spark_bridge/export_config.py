@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.errors import RemotingError, RequestRefused
+from twistmq.client.blocking import Client
 
 __all__ = ["EXPORT_TOPICS", "EXPORT_TRACES", "Advertised", "ask_brokers"]
 
@@ -26,7 +26,7 @@ class Advertised:
     silent: tuple[str, ...] = ()
 
 
-def ask_brokers(client: BlockingClient) -> Advertised:
+def ask_brokers(client: Client) -> Advertised:
     """Ask every broker its name server knows; what one of them says counts for all.
 
     :raises RemotingError: when no name server answers.

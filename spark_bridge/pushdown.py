@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.blocking import Client
 from twistmq.spark_bridge.queue_reader import ReadPlan
 from twistmq.spark_bridge.ranges import QueueRange
 
@@ -74,7 +74,7 @@ class Pushed:
             _COMPARISONS[kind](_QUEUE_COLUMNS[column](queue), value)
             for column, kind, value in self._of_queue)
 
-    def narrowed(self, client: BlockingClient, part: QueueRange) -> QueueRange:
+    def narrowed(self, client: Client, part: QueueRange) -> QueueRange:
         """Leave out offsets whose rows cannot pass."""
         start, end = part.start, part.end
         for kind, value in self._of_offset:

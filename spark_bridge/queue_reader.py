@@ -12,18 +12,20 @@ Source: PullAPIWrapper.processPullResult, MQPullConsumer @5.3.3.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from twistmq.broker.client.blocking_cluster import PendingRequest
-from twistmq.broker.client.messages import PullResult, PullStatus
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RemotingError, RequestRefused
+from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
 from twistmq.broker.wire.properties import INNER_NUM
 from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
+from twistmq.client.errors import NoRoute
+from twistmq.client.messages import PullResult, PullStatus
 from twistmq.client.namespace import Namespace
 from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
@@ -43,6 +45,8 @@ PULLS_MAX: Final = 32
 _FIRST_COUNT: Final = 32
 #: Full answers after which a pull asks for more; four times as many after it asked for too much.
 _GROW_AFTER: Final = 64
+#: Bytes that a pull asks for: as many as the broker gives.
+_PULL_BYTES: Final = 1 << 30
 #: The broker's word for entries whose messages are gone.
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 #: A broker that refuses so may serve in a moment.
@@ -136,7 +140,7 @@ class _Asked:
 
     offset: int
     count: int
-    pending: PendingRequest
+    pending: Future[PullResult]
 
 
 class QueueReader:
@@ -177,12 +181,12 @@ class QueueReader:
         while self._position < self._part.end:
             try:
                 asked = self._ask()
-                result = self._client.end_pull(asked.pending)
+                result = asked.pending.result()
                 assert asked.offset == self._position, (asked.offset, self._position)
                 if self._attempt and result.max_offset < self._part.end:
-                    raise RemotingError(f"{asked.pending.connection.address} has the queue up to "
-                                        f"{result.max_offset} only")
-            except RemotingError as error:
+                    raise RemotingError(f"broker {self._queue.broker_name} has the queue up to "
+                                        f"{result.max_offset} only, or a slave of it")
+            except (RemotingError, NoRoute) as error:
                 self._failed(error)
                 continue
             except RequestRefused as error:
@@ -203,7 +207,9 @@ class QueueReader:
         # After a failure one at a time: whatever ended the connection, what comes before is had.
         if self._takes_all and not self._failures:
             depth = min(max(2 * self._plan.pull_batch_size // self._count, 2), PULLS_MAX)
-        while len(self._asked) < depth and self._next_ask < self._part.end:
+        # Half of them at a time: they go out together, and wake the client's thread once.
+        room = depth if len(self._asked) <= depth // 2 else 0
+        while len(self._asked) < room and self._next_ask < self._part.end:
             count = min(self._count, self._part.end - self._next_ask)
             self._asked.append(self._pull(self._next_ask, count))
             self._next_ask += count
@@ -211,15 +217,13 @@ class QueueReader:
 
     def _pull(self, offset: int, count: int) -> _Asked:
         plan = self._plan
-        return _Asked(offset, count, self._client.begin_pull(
+        return _Asked(offset, count, self._client.pull_soon(
             self._queue, offset, group=plan.group, max_count=count, expression=plan.expression,
-            expression_type=plan.expression_type, attempt=self._attempt))
+            expression_type=plan.expression_type, attempt=self._attempt, max_bytes=_PULL_BYTES))
 
     def _begin_at(self, offset: int) -> None:
         """Go on there; answers that are under way are dropped."""
         self._position = self._next_ask = offset
-        for asked in self._asked:
-            asked.pending.connection.forget(asked.pending.opaque)
         self._asked.clear()
 
     # --- answers
@@ -300,7 +304,7 @@ class QueueReader:
         raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
 
     def _failed(self, error: Exception) -> None:
-        """Wait and begin again, on a new connection.
+        """Wait and begin again.
 
         :raises ReadFailed: when it failed too often.
         """
@@ -310,5 +314,7 @@ class QueueReader:
             raise ReadFailed(f"{self._place(self._position)}: {error}, tried "
                              f"{self._failures} times") from None
         time.sleep(self._plan.settings.retry_wait_s)
-        self._client.forget_route(self._queue.topic)
+        # The broker may have gone elsewhere; where nothing is known now, the old holds.
+        with contextlib.suppress(BrokerError):
+            self._client.route(self._queue.topic, again=True)
         self._begin_at(self._position)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.topic_names import topic_fault
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.record import (
@@ -20,6 +19,7 @@ from twistmq.broker.wire.record import (
     SYS_COMPRESSION_ZLIB,
     utf8,
 )
+from twistmq.client.messages import Message
 from twistmq.spark_bridge.options import OptionError, Options
 
 __all__ = ["SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
@@ -57,7 +57,7 @@ class OutgoingRow:
 
     #: The row's place in its partition, from 0 on.
     index: int
-    message: OutgoingMessage
+    message: Message
     queue_id: int | None
     sharding_key: str | None
     #: Whether it may be part of a batch.
@@ -134,11 +134,13 @@ class RowReader:
         if queue_id is not None and queue_id < 0:
             raise RowError(f"column queueId: {queue_id} is negative")
         properties = self._properties(row)
-        message = OutgoingMessage(topic, body, properties, row.get("flag") or 0)
         fits = not any(name in properties for name in _DELAYS)
+        sys_flag = 0
         if self._compress_from is not None and len(body) >= self._compress_from:
-            message.body, fits = zlib.compress(body, 5), False
-            message.sys_flag = SYS_COMPRESSED | SYS_COMPRESSION_ZLIB
+            body, fits = zlib.compress(body, 5), False
+            sys_flag = SYS_COMPRESSED | SYS_COMPRESSION_ZLIB
+        message = Message(topic, body, properties=properties, wait_stored=self._waits,
+                          flag=row.get("flag") or 0, sys_flag=sys_flag)
         return OutgoingRow(self._index, message, queue_id, properties.get(names.SHARDING_KEY),
                            fits)
 

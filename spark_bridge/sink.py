@@ -12,8 +12,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -22,13 +23,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.blocking_cluster import PendingRequest
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.properties import UNIQ_KEY, format_properties
+from twistmq.client.blocking import Client
+from twistmq.client.core.choice import RoundRobin, by_hash
+from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.core.sending import RETRY_CODES
 from twistmq.client.core.unique_id import process_ids
+from twistmq.client.messages import SendResult
+from twistmq.client.producer import Producer
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.options import Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
@@ -37,12 +42,10 @@ __all__ = ["BatchWriter", "RowsSent", "Sender", "StreamWriter", "WriteFailed"]
 
 #: The group, where none is named.
 _GROUP: Final = "spark-rocketmq-sink"
-#: Bytes of bodies in a batch at most: brokers take 4 MiB, but a smaller batch is acknowledged
-#: sooner.
+#: Bytes of bodies in a batch at most: brokers take 4 MiB, and clients should not wait for so much.
 _BATCH_BYTES: Final = 1 << 20
-#: A refusal after which the same message may be taken.
-_TRY_AGAIN: Final = frozenset({
-    ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+#: The producer's own bound on bytes under way: the window is the sink's.
+_BYTES_MAX: Final = 1 << 40
 
 
 class WriteFailed(RuntimeError):
@@ -64,7 +67,7 @@ class _Sending:
     queue: MessageQueue
     #: Whether the rows named the queue.
     is_fixed: bool
-    pending: PendingRequest | None
+    pending: Future[SendResult]
 
 
 class Sender:
@@ -75,18 +78,22 @@ class Sender:
     :param place: what errors begin with, such as "partition 3".
     """
 
-    def __init__(self, options: Options, client: BlockingClient, place: str) -> None:
+    def __init__(self, options: Options, client: Client, place: str) -> None:
         self._client = client
         self._place = place
-        self._group = options.text("group") or _GROUP
         self._batch_size = options.integer("batchSize")
         self._window = options.integer("sendWindow")
+        self._producer = Producer(
+            client, group=options.text("group") or _GROUP, timeout_s=client.timeout_s, retries=0,
+            compress_over=0, in_flight_max=self._window + 1, in_flight_bytes_max=_BYTES_MAX)
         self._waits = options.flag("waitStoreOK")
         #: Rows that wait for their batch to fill, by topic and the queue they named.
         self._waiting: dict[tuple[str, MessageQueue | None], list[OutgoingRow]] = {}
         self._bytes: dict[tuple[str, MessageQueue | None], int] = {}
         self._sent: deque[_Sending] = deque()
-        self._turn = random.randrange(1 << 16)
+        #: Queues by topic, as the task saw them first or after a failure.
+        self._known: dict[str, list[MessageQueue]] = {}
+        self._choice = RoundRobin(random.randrange(1 << 16))
         self.acknowledged = 0
 
     def send(self, rows: Iterable[OutgoingRow]) -> None:
@@ -127,24 +134,21 @@ class Sender:
                 if queue.queue_id == row.queue_id:
                     return queue
             raise self._error(row, f"column queueId: the topic has no queue {row.queue_id}")
-        # As Java's SelectMessageQueueByHash chooses.
         assert row.sharding_key is not None
-        return queues[abs(java_string_hash(row.sharding_key)) % len(queues)]
+        return by_hash(queues, row.sharding_key)
 
-    def _queues(self, rows: list[OutgoingRow]) -> list[MessageQueue]:
+    def _queues(self, rows: list[OutgoingRow], *, again: bool = False) -> list[MessageQueue]:
+        """The queues of the rows' topic; ``again``: ask even when they are known."""
         topic = rows[0].message.topic
-        try:
-            queues = self._client.write_queues(topic)
-        except BrokerError as error:
-            raise self._error(rows[0], str(error)) from None
+        queues = self._known.get(topic)
+        if queues is None or again:
+            try:
+                queues = self._known[topic] = self._client.write_queues(topic, again=again)
+            except BrokerError as error:
+                raise self._error(rows[0], str(error)) from None
         if not queues:
             raise self._error(rows[0], "the topic has no queue that can be written to")
         return queues
-
-    def _next_queue(self, rows: list[OutgoingRow]) -> MessageQueue:
-        queues = self._queues(rows)
-        self._turn += 1
-        return queues[self._turn % len(queues)]
 
     # --- sending
 
@@ -159,84 +163,70 @@ class Sender:
         while self._sent and (len(self._sent) >= self._window or (is_fixed and any(
                 one.queue == queue for one in self._sent))):
             self._settle(self._sent.popleft())
-        sending = _Sending(rows, queue or self._next_queue(rows), is_fixed, None)
-        try:
-            sending.pending = self._client.begin_send(_payload(rows), sending.queue,
-                                                      group=self._group)
-        except RemotingError:
-            # It is sent again when its turn to be waited for comes.
-            sending.pending = None
-        self._sent.append(sending)
+        self._sent.append(self._send(
+            rows, queue or self._choice.choose(self._queues(rows)), is_fixed))
+
+    def _send(self, rows: list[OutgoingRow], queue: MessageQueue, is_fixed: bool) -> _Sending:
+        return _Sending(rows, queue, is_fixed, self._producer.send_ready(self._ready(rows), queue))
+
+    def _ready(self, rows: list[OutgoingRow]) -> Outgoing:
+        """Rows as one request."""
+        topic = self._client.core.namespace.topic(rows[0].message.topic)
+        ids = [row.message.properties.get(UNIQ_KEY, "") for row in rows]
+        parts = [(row.message.flag, row.message.body,
+                  format_properties(cast("dict[str, str]", row.message.properties)))
+                 for row in rows]
+        if len(rows) > 1:
+            return self._producer.sender.preparer.batch(topic, parts, ids, self._waits)
+        [(flag, body, properties)] = parts
+        return Outgoing(topic, body, properties, ids[0], flag=flag,
+                        sys_flag=rows[0].message.sys_flag, waits=self._waits)
 
     def _settle(self, sending: _Sending) -> None:
         """Wait until rows are acknowledged, and send them again when they are not."""
-        why = "no connection"
-        if sending.pending is not None:
-            refused = self._end(sending.pending, len(sending.rows))
-            if refused is None:
-                return
-            why = str(refused)
-            if _is_final(refused):
-                self._each(sending, refused)
-                return
-        self._again(sending, why)
-
-    def _end(self, pending: PendingRequest, count: int) -> Exception | None:
-        """Wait for the answer to rows, and count them; :returns: why they are not acknowledged."""
-        try:
-            result = self._client.end_send(pending)
-        except (RemotingError, RequestRefused) as error:
-            return error
-        if result.is_safe or not self._waits:
-            self.acknowledged += count
-            return None
-        return RemotingError(f"stored, but {ResponseCode(result.code).name}")
-
-    def _again(self, sending: _Sending, why: str) -> None:
-        """Send rows again, elsewhere where they named no queue."""
-        rows = sending.rows
-        for _ in range(self._client.retries):
-            time.sleep(self._client.retry_wait_s)
-            self._client.forget_route(rows[0].message.topic)
-            queue = sending.queue
+        why, refusal = self._outcome(sending)
+        if why is None:
+            return
+        if refusal is not None:
+            self._each(sending, refusal)
+            return
+        rows, queue = sending.rows, sending.queue
+        for _ in range(self._client.options.retries):
+            time.sleep(self._client.options.retry_wait_ms / 1000)
+            queues = self._queues(rows, again=True)
             if not sending.is_fixed:
-                others = [one for one in self._queues(rows)
-                          if one.broker_name != sending.queue.broker_name]
-                queue = random.choice(others) if others else self._next_queue(rows)
-            try:
-                pending = self._client.begin_send(_payload(rows), queue, group=self._group)
-            except RemotingError as error:
-                why = str(error)
-                continue
-            refused = self._end(pending, len(rows))
-            if refused is None:
+                queue = self._choice.choose(queues, {queue.broker_name})
+            why, refusal = self._outcome(self._send(rows, queue, sending.is_fixed))
+            if why is None:
                 return
-            why = str(refused)
-            if _is_final(refused):
+            if refusal is not None:
                 break
-        raise self._error(rows[0], f"{why}, tried {self._client.retries + 1} times", len(rows))
+        tries = self._client.options.retries + 1
+        raise self._error(rows[0], f"{why}, tried {tries} times", len(rows))
 
-    def _each(self, sending: _Sending, refusal: Exception) -> None:
+    def _outcome(self, sending: _Sending) -> tuple[str | None, RequestRefused | None]:
+        """Wait for a send; :returns: why it failed or None, and a refusal that is for good."""
+        try:
+            result = sending.pending.result()
+        except RequestRefused as error:
+            return str(error), None if error.response_code in RETRY_CODES else error
+        except BrokerError as error:
+            return str(error), None
+        if self._waits and not result.safe:
+            return f"stored, but {ResponseCode(result.code).name}", None
+        self.acknowledged += len(sending.rows)
+        return None, None
+
+    def _each(self, sending: _Sending, refusal: RequestRefused) -> None:
         """A batch is refused for good: find the row it is for."""
         if len(sending.rows) == 1:
             raise self._error(sending.rows[0], str(refusal))
         for row in sending.rows:
-            self._settle(_Sending([row], sending.queue, sending.is_fixed,
-                                  self._client.begin_send(row.message, sending.queue,
-                                                          group=self._group)))
+            self._settle(self._send([row], sending.queue, sending.is_fixed))
 
     def _error(self, row: OutgoingRow, why: str, count: int = 1) -> WriteFailed:
         which = f"row {row.index}" if count == 1 else f"{count} rows from row {row.index} on"
         return WriteFailed(f"{self._place}, {which}, topic {row.message.topic}: {why}")
-
-
-def _is_final(error: Exception) -> bool:
-    """Whether rows that were refused so would be refused again."""
-    return isinstance(error, RequestRefused) and error.response_code not in _TRY_AGAIN
-
-
-def _payload(rows: list[OutgoingRow]) -> Any:
-    return rows[0].message if len(rows) == 1 else [row.message for row in rows]
 
 
 def _unique_id_maker() -> Any:

@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.blocking import Client
 from twistmq.spark_bridge.columns import Column
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import offsets_json, queue_name, read_offsets
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commits = options.flag("commitGroupOffsets")
         if self._commits and not options.is_given("group"):
             raise OptionError("option group: missing, commitGroupOffsets commits to it")
-        self._client: BlockingClient | None = None
+        self._client: Client | None = None
         self._initial: dict[str, Any] | None = None
         #: Where the queues ended when Trigger.AvailableNow began.
         self._target: Offsets | None = None
@@ -138,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- where queues end
 
-    def _connected(self) -> BlockingClient:
+    def _connected(self) -> Client:
         if self._client is None:
             self._client = self._plan.settings.client()
         return self._client

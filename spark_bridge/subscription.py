@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.topic_names import (
@@ -19,6 +18,7 @@ from twistmq.broker.topic_names import (
     topic_fault,
 )
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.blocking import Client
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import (
     EARLIEST,
@@ -68,7 +68,7 @@ class Subscription:
 
     # --- queues
 
-    def queues(self, client: BlockingClient, *, refresh: bool = False) -> list[MessageQueue]:
+    def queues(self, client: Client, *, refresh: bool = False) -> list[MessageQueue]:
         """All queues there are now, in order.
 
         :param refresh: ask name servers even for known routes.
@@ -79,7 +79,7 @@ class Subscription:
             found = []
             for topic in topics:
                 try:
-                    found += client.read_queues(topic, refresh=refresh)
+                    found += client.read_queues(topic, again=refresh)
                 except RequestRefused as error:
                     if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                         raise
@@ -94,9 +94,9 @@ class Subscription:
                 raise TopicMissing(f"option assign: {queue_name(queue)}: there is no such queue")
         return self._assigned
 
-    def _queues_of(self, client: BlockingClient, topic: str, refresh: bool) -> list[MessageQueue]:
+    def _queues_of(self, client: Client, topic: str, refresh: bool) -> list[MessageQueue]:
         try:
-            return client.read_queues(topic, refresh=refresh)
+            return client.read_queues(topic, again=refresh)
         except RequestRefused as error:
             if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
@@ -114,17 +114,17 @@ class Subscription:
 
     # --- offsets
 
-    def start(self, client: BlockingClient, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+    def start(self, client: Client, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """The start offset of a new query in each queue."""
         return self._resolved(client, queues, self._starting, EARLIEST)
 
-    def end(self, client: BlockingClient, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+    def end(self, client: Client, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """The end offset of a batch in each queue."""
         assert self._ending is not None
         return self._resolved(client, queues, self._ending, LATEST)
 
     def _resolved(
-        self, client: BlockingClient, queues: list[MessageQueue], positions: _Positions,
+        self, client: Client, queues: list[MessageQueue], positions: _Positions,
         otherwise: int,
     ) -> dict[MessageQueue, int]:
         """:param otherwise: what holds for a queue the option does not name."""
@@ -148,7 +148,7 @@ class Subscription:
                 found[queue] = self._number(client, queue, option, value)
         return found
 
-    def _number(self, client: BlockingClient, queue: MessageQueue, option: str, value: int) -> int:
+    def _number(self, client: Client, queue: MessageQueue, option: str, value: int) -> int:
         """An offset that was written down, held to what the queue has.
 
         :raises DataLoss: when it is not there and failOnDataLoss is true.

@@ -209,16 +209,29 @@ class Preparer:
         :raises OptionError: when it is too long.
         """
         first = ready[0]
+        return self.batch(first.topic, [(one.flag, one.body, one.properties) for one in ready],
+                          [one.ids for one in ready], first.waits)
+
+    def batch(
+        self, topic: str, parts: Sequence[tuple[int, bytes, str]], ids: Sequence[str], waits: bool
+    ) -> Outgoing:
+        """Make one request of messages.
+
+        :param topic: as brokers know it.
+        :param parts: flag, body and encoded properties of each.
+        :param ids: the unique id of each.
+        :raises OptionError: when it is too long.
+        """
         try:
-            body = encode_batch((one.flag, one.body, one.properties) for one in ready)
+            body = encode_batch(parts)
         except MessageIllegal as error:
             raise OptionError(str(error)) from None
         if len(body) > BODY_SIZE_MAX:
             raise OptionError(f"the batch has {len(body)} bytes; {BODY_SIZE_MAX} may be sent")
-        properties = {UNIQ_KEY: self.new_id(), WAIT: "true" if first.waits else "false"}
+        properties = {UNIQ_KEY: self.new_id(), WAIT: "true" if waits else "false"}
         return Outgoing(
-            first.topic, body, format_properties(properties), ",".join(one.ids for one in ready),
-            sys_flag=0, is_batch=True, code=RequestCode.SEND_BATCH_MESSAGE, waits=first.waits)
+            topic, body, format_properties(properties), ",".join(ids), sys_flag=0, is_batch=True,
+            code=RequestCode.SEND_BATCH_MESSAGE, waits=waits)
 
     def new_id(self) -> str:
         """A unique id."""

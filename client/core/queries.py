@@ -5,13 +5,18 @@ All offsets are logical indices in a queue. Source: MQAdminImpl, MQClientAPIImpl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RemotingError
 from twistmq.broker.wire.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
 from twistmq.broker.wire.headers import offset as offsets
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.client import ClientCore
+from twistmq.client.core.link import Outcome
 from twistmq.client.core.pulling import pull_header, pull_result
+from twistmq.client.core.tasks import Future
+from twistmq.client.errors import Closed, NoRoute
 from twistmq.client.messages import PullResult
 
 __all__ = ["Queries"]
@@ -125,16 +130,68 @@ class Queries:
 
         :param hold_ms: how long the broker may wait for a message.
         """
+        header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
+                             expression_type=expression_type, hold_ms=hold_ms)
+
         async def once(attempt: int) -> PullResult:
-            name = await self._client.locate(queue, again=attempt > 0)
-            address = self._client.routes.reader(name, attempt)
-            header = pull_header(queue, offset, group, max_count=max_count,
-                                 expression=expression, expression_type=expression_type,
-                                 hold_ms=hold_ms)
-            named = self._client.namespace.header(header)
-            reply = await self._client.engine.invoke(
-                address, RequestCode.PULL_MESSAGE, named,
-                timeout_ms=self._client.options.timeout_ms + hold_ms)
-            return pull_result(reply, address)
+            if attempt:
+                await self._client.locate(queue, again=True)
+            future: Future[PullResult] = Future()
+
+            def done(outcome: PullResult | Exception) -> None:
+                if isinstance(outcome, Exception):
+                    future.set_error(outcome)
+                else:
+                    future.set_result(outcome)
+
+            self.begin_pull(queue, header, done, attempt=attempt, hold_ms=hold_ms)
+            return await future
 
         return await self._client.retried(once)
+
+    def begin_pull(
+        self, queue: MessageQueue, header: PullMessageRequestHeader,
+        on_done: Callable[[PullResult | Exception], object], *, attempt: int = 0,
+        hold_ms: float = 0,
+    ) -> None:
+        """Pull once, and call back with the answer or the error.
+
+        :param attempt: which time this is, from 0: later ones ask slaves too, in turn.
+        """
+        client = self._client
+        named = client.namespace.header(header)
+
+        def pull(broker_name: str) -> None:
+            try:
+                address = client.routes.in_turn(broker_name, attempt)
+            except NoRoute as error:
+                on_done(error)
+                return
+
+            def replied(outcome: Outcome) -> None:
+                if isinstance(outcome, RemotingError):
+                    on_done(outcome)
+                    return
+                try:
+                    result = pull_result(outcome, address)
+                except BrokerError as error:
+                    on_done(error)
+                else:
+                    on_done(result)
+
+            client.engine.request(address, RequestCode.PULL_MESSAGE, named, b"", replied,
+                                  client.options.timeout_ms + hold_ms)
+
+        name = client.routes.broker_of(queue)
+        if name in client.routes.brokers:
+            pull(name)
+            return
+
+        def found(located: Future[str]) -> None:
+            error = located.error
+            if error is None:
+                pull(located.result())
+            else:
+                on_done(error if isinstance(error, Exception) else Closed("the client is closed"))
+
+        client.tasks.spawn(client.locate(queue), "route for a pull").when_done(found)

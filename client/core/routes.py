@@ -255,6 +255,18 @@ class Routes:
             raise NoRoute(f"no name server knows a broker {broker_name}")
         return found
 
+    def in_turn(self, broker_name: str, attempt: int) -> str:
+        """The address to read from at an attempt: first the master, then its slaves, in turn.
+
+        :param attempt: which time this is, from 0.
+        :raises NoRoute: when no route names one.
+        """
+        addresses = self.brokers.get(broker_name)
+        if not addresses:
+            raise NoRoute(f"no name server knows a broker {broker_name}")
+        order = sorted(addresses)
+        return addresses[order[attempt % len(order)]]
+
     def masters(self) -> dict[str, str]:
         """The address of each master that a route names, by broker name."""
         return {name: addresses[MASTER_ID] for name, addresses in self.brokers.items()

@@ -67,6 +67,7 @@ class Sending:
     """
 
     __slots__ = (
+        "_address",
         "_attempts",
         "_begin_ms",
         "_broker_name",
@@ -93,6 +94,7 @@ class Sending:
         self._start_ms = sender.client.tasks.now_ms
         self._deadline_ms = self._start_ms + timeout_ms
         self._attempts: list[Attempt] | None = None
+        self._address = ""
         self._broker_name = ""
         self._begin_ms = 0.0
         self._timer: Timer | None = None
@@ -141,7 +143,7 @@ class Sending:
         try:
             queue = self._queue or sender.choose(message, route, self._failed())
             self._broker_name = client.routes.broker_of(queue)
-            address = client.routes.master(self._broker_name)
+            address = self._address = client.routes.master(self._broker_name)
         except NoRoute as error:
             self._ended(error)
             return
@@ -156,7 +158,7 @@ class Sending:
             self._ended(outcome)
             return
         if outcome.code not in STORED:
-            self._ended(refusal(outcome.code, outcome.remark, self._broker_name))
+            self._ended(refusal(outcome.code, outcome.remark, self._address))
             return
         try:
             answer = outcome.header(SendMessageResponseHeader)

@@ -37,13 +37,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.blocking_connection import BlockingConnection
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.client import Client, Message, Producer
+from twistmq.client.connection import Connection
 from twistmq.spark_bridge.columns import DERIVED_COLUMNS, default_columns, spark_schema
 from twistmq.spark_bridge.options import BATCH_READ, Options
 from twistmq.spark_bridge.queue_reader import read_range
@@ -66,7 +65,7 @@ def fill_some(name_server: str, broker: str, queue_ids: range, count: int, size:
               sums: Any) -> None:
     """Send so many messages to each of some queues; adds the CRCs to the shared sum."""
     total = 0
-    with BlockingClient(name_server, timeout_s=30) as client:
+    with Producer(name_server, timeout_s=30) as producer:
         for queue_id in queue_ids:
             queue, window = MessageQueue(TOPIC, broker, queue_id), []
             for begin in range(0, count, BATCH):
@@ -74,14 +73,14 @@ def fill_some(name_server: str, broker: str, queue_ids: range, count: int, size:
                 for number in range(begin, min(begin + BATCH, count)):
                     body = body_of(queue_id * count + number, size)
                     total += zlib.crc32(body) & 0x7FFFFFFF
-                    batch.append(OutgoingMessage(TOPIC, body, {
+                    batch.append(Message(TOPIC, body, properties={
                         "UNIQ_KEY": f"7F00000100002A{queue_id:06X}{number:012X}", "TAGS": "bench",
                         "KEYS": f"order-{number}", "WAIT": "true"}))
-                window.append(client.begin_send(batch, queue, group="bench"))
+                window.append(producer.send_batch_soon(batch, queue))
                 if len(window) >= 8:
-                    client.end_send(window.pop(0))
+                    window.pop(0).result()
             for pending in window:
-                client.end_send(pending)
+                pending.result()
     with sums.get_lock():
         sums.value += total
 
@@ -101,14 +100,14 @@ def in_two(target: Callable[..., None], *arguments: tuple[Any, ...]) -> float:
 
 def make_topic(name_server: str, topic: str, queues: int) -> str:
     """Make a topic on the only broker there is; :returns: the broker's name."""
-    with BlockingClient(name_server) as client:
+    with Client(name_server) as client:
         route = client.route("TBW102")
         data = route.broker_datas[0]
         assert data.broker_name is not None
         header = CreateTopicRequestHeader(
             topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues,
             perm=6, topic_filter_type="SINGLE_TAG")
-        with BlockingConnection(data.broker_addrs[0]) as connection:
+        with Connection(data.broker_addrs[0]) as connection:
             reply = connection.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
             if reply.code:
                 raise SystemExit(f"the topic cannot be made: {reply.remark}")
@@ -162,7 +161,7 @@ def read_some(name_server: str, broker: str, queue_ids: range, count: int,
 def consumer_loop(name_server: str, broker: str, count: int) -> float:
     """Pull and decode, one pull after the other; :returns: messages a second."""
     begin, found, offset = time.monotonic(), 0, 0
-    with BlockingClient(name_server) as client:
+    with Client(name_server) as client:
         queue = MessageQueue(TOPIC, broker, 0)
         while found < count:
             result = client.pull(queue, offset, group="bench")

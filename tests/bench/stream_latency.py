@@ -30,8 +30,7 @@ import bench_servers
 from pyspark.sql import SparkSession
 from spark_bench import make_topic
 
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.client import Producer
 
 TOPIC, PORT = "StreamLatency", 32_700
 REACH_SECONDS = 2.0
@@ -41,12 +40,12 @@ LAST_SECONDS = 30.0
 
 def produce(name_server: str, count: int, rate: float, size: int) -> None:
     """Send at a rate; each body begins with its number and when it was sent, Unix seconds."""
-    with BlockingClient(name_server) as client:
+    with Producer(name_server) as producer:
         begin = time.monotonic()
         for number in range(count):
             time.sleep(max(begin + number / rate - time.monotonic(), 0))
             body = f"{number} {time.time():.6f} ".encode().ljust(size, b".")
-            client.send(OutgoingMessage(TOPIC, body))
+            producer.send(TOPIC, body)
 
 
 class Rows:

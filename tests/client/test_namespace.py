@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Client, Producer
 from twistmq.client.namespace import Namespace
 
 #: (inside, as brokers know it), as Java's NamespaceUtil wraps them.
@@ -44,10 +43,10 @@ class NamespaceTests(SynchronousTestCase):
     def test_a_client_sends_and_commits_inside_its_namespace(self) -> None:
         """What it sends and commits is the namespace's; nobody outside sees the short names."""
         with running_broker() as broker, \
-                BlockingClient(broker.namesrv_address, namespace="N") as inside, \
-                BlockingClient(broker.namesrv_address) as outside:
-            outside.send(OutgoingMessage("orders", b"outside"))
-            sent = inside.send(OutgoingMessage("orders", b"inside"))
+                Client(broker.namesrv_address, namespace="N") as inside, \
+                Client(broker.namesrv_address) as outside:
+            Producer(outside).send("orders", b"outside")
+            sent = Producer(inside).send("orders", b"inside")
             self.assertEqual(sent.queue.topic, "orders")
             [record] = records_of(inside.pull(sent.queue, 0, group="g").body)
             self.assertEqual((record.topic, record.body), ("N%orders", b"inside"))

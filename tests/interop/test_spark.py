@@ -7,9 +7,8 @@ from typing import Any
 from tests.interop.clients import JavaTestCase
 from tests.interop.servers import wait_until
 from tests.spark_bridge.session import run_to_end, spark_session
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Client, Message, Producer
 
 BROKER = "broker-peer"
 
@@ -22,7 +21,8 @@ class SparkTests(JavaTestCase):
         spark_session()
         namesrv = self.start_apache().namesrv_address
         self.options = {"nameServer": namesrv}
-        self.client = BlockingClient(namesrv, timeout_s=20)
+        self.client = Client(namesrv, timeout_s=20)
+        self.producer = Producer(self.client, timeout_s=20)
         self.addCleanup(self.client.close)
 
     def wait_for(self, topic: str, count: int) -> None:
@@ -38,12 +38,13 @@ class SparkTests(JavaTestCase):
         """Every message of a topic, those with a tag, those with a property; then the rest."""
         sent = []
         for number in range(400):
-            message = OutgoingMessage("orders", b"%d" % number, {
+            message = Message("orders", b"%d" % number, properties={
                 "TAGS": "even" if number % 2 == 0 else "odd", "KEYS": f"k{number}",
                 "n": str(number), "UNIQ_KEY": f"U{number}"})
-            result = self.client.send(message, MessageQueue("orders", BROKER, number % 4))
-            sent.append((result.queue.queue_id, result.queue_offset, message.body,
-                         result.message_id))
+            result = self.producer.send(
+                message, queue=MessageQueue("orders", BROKER, number % 4))
+            sent.append((result.queue.queue_id, result.offset, message.body,
+                         result.offset_id))
         self.wait_for("orders", 400)
         rows = self.read(subscribe="orders", minPartitions="6")
         self.assertEqual([(row.queueId, row.queueOffset, bytes(row.body), row.offsetMsgId)
@@ -66,7 +67,7 @@ class SparkTests(JavaTestCase):
                 "parquet").option("checkpointLocation", str(self.folder / "checkpoint")).trigger(
                 availableNow=True)
             run_to_end(lambda writer=writer: writer.start(str(self.folder / "output")))
-            self.client.send(OutgoingMessage("orders", b"400"), MessageQueue("orders", BROKER, 0))
+            self.producer.send("orders", b"400", queue=MessageQueue("orders", BROKER, 0))
             self.wait_for("orders", 401)
         rows = spark_session().read.parquet(str(self.folder / "output")).collect()
         self.assertEqual(sorted(int(row.body) for row in rows), list(range(401)))

@@ -21,8 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.interop.servers import MAIN, Servers, wait_until
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.client import Message, Producer
 
 TOPICS = ("orders", "refunds")
 #: A run that is not killed has ended after this, seconds.
@@ -31,11 +30,11 @@ RUN_SECONDS = 300
 
 def send_all(namesrv: str, count: int) -> None:
     """Send numbered messages to both topics, in batches."""
-    with BlockingClient(namesrv) as client:
+    with Producer(namesrv) as producer:
         for first in range(0, count, 100):
             topic = TOPICS[first // 100 % 2]
-            client.send([OutgoingMessage(topic, b"%d" % number, {"KEYS": f"k{number}"})
-                         for number in range(first, min(first + 100, count))])
+            producer.send_batch([Message(topic, b"%d" % number, keys=[f"k{number}"])
+                                 for number in range(first, min(first + 100, count))])
             time.sleep(0.005)
 
 

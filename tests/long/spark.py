@@ -24,9 +24,8 @@ from pathlib import Path
 from tests.interop.servers import Servers, wait_until
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.stream_job import Job, committed_files, kill_workers
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Message, Producer
 
 TOPIC, QUEUES, BATCH = "SparkKill", 8, 100
 #: How long a start, and what is left at the end, may take.
@@ -36,13 +35,13 @@ START_SECONDS, END_SECONDS = 180.0, 900.0
 def fill(name_server: str, broker: str, count: int) -> dict[tuple[int, int], int]:
     """Send messages; :returns: the CRC of each body by queue and offset."""
     sent = {}
-    with BlockingClient(name_server, timeout_s=30) as client:
+    with Producer(name_server, timeout_s=30) as producer:
         for begin in range(0, count, BATCH):
             queue = MessageQueue(TOPIC, broker, begin // BATCH % QUEUES)
             bodies = [b"%d " % number * 20 for number in range(begin, min(begin + BATCH, count))]
-            result = client.send([OutgoingMessage(TOPIC, body) for body in bodies], queue)
+            result = producer.send_batch([Message(TOPIC, body) for body in bodies], queue)
             for index, body in enumerate(bodies):
-                sent[queue.queue_id, result.queue_offset + index] = zlib.crc32(body)
+                sent[queue.queue_id, result.offset + index] = zlib.crc32(body)
     return sent
 
 
@@ -129,7 +128,7 @@ def main() -> int:
 def make_topic(broker: str, topic: str) -> None:
     """Make a topic with all its queues on a broker, "host:port"."""
     from twistmq.broker.codes import RequestCode
-    from twistmq.broker.testing import BlockingClient as Connection
+    from twistmq.broker.testing import RawClient as Connection
     from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 
     with Connection(broker) as client:

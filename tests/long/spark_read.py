@@ -29,9 +29,8 @@ from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers
 from tests.long.spark import QUEUES, make_topic
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Message, Producer
 
 TOPIC = "SparkRead"
 BROKERS, READS = ("ours", "apache"), ("batch", "stream", "store")
@@ -83,12 +82,12 @@ def fill(target: Filled, count: int, size: int, seed: int) -> dict[int, Sums]:
     chance = random.Random(seed)
     filler = chance.randbytes(2 * size)
     sums = {queue_id: Sums() for queue_id in range(QUEUES)}
-    with BlockingClient(target.name_server, timeout_s=60) as client:
+    with Producer(target.name_server, timeout_s=60) as producer:
         window: list[tuple[Any, int, int]] = []
 
         def end_oldest() -> None:
             pending, queue_id, sent = window.pop(0)
-            offset, found = client.end_send(pending).queue_offset, sums[queue_id]
+            offset, found = pending.result().offset, sums[queue_id]
             found.first = offset if found.first < 0 else min(found.first, offset)
             found.last = max(found.last, offset + sent - 1)
             found.offsets += sent
@@ -100,10 +99,10 @@ def fill(target: Filled, count: int, size: int, seed: int) -> dict[int, Sums]:
                 body = b"%d " % number + filler[number % size:][:chance.randrange(size * 2)]
                 sums[queue_id].count += 1
                 sums[queue_id].crc_sum += zlib.crc32(body)
-                batch.append(OutgoingMessage(TOPIC, body, {
+                batch.append(Message(TOPIC, body, properties={
                     "KEYS": f"key{number}", "TAGS": f"t{number % 7}", "UNIQ_KEY": f"U{number:X}"}))
             queue = MessageQueue(TOPIC, target.broker_name, queue_id)
-            window.append((client.begin_send(batch, queue, group="fill"), queue_id, len(batch)))
+            window.append((producer.send_batch_soon(batch, queue), queue_id, len(batch)))
             if len(window) == WINDOW:
                 end_oldest()
         while window:

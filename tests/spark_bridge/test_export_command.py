@@ -50,7 +50,7 @@ class CommandTests(SynchronousTestCase):
         status, text = self.run_command(
             "-n", "127.0.0.1:1", "-o", "out", "--option", "fetchOffset.numRetries=0")
         self.assertEqual(status, 255)
-        self.assertIn("no name server answers: 127.0.0.1:1", text)
+        self.assertIn("no name server answers: connect to 127.0.0.1:1 failed: ", text)
 
     def test_bad_lines(self) -> None:
         """What is missing or malformed is named."""

@@ -10,9 +10,8 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing.running import RunningBroker, running_broker
+from twistmq.client import Message, Producer
 from twistmq.spark_bridge.export_job import ExportJob, TableSummary, waiting
 from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
 from twistmq.trace.records import Pub, encode_records
@@ -28,13 +27,13 @@ class ExportJobTests(SynchronousTestCase):
         self.output = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.progress: list[tuple[int, int | None]] = []
 
-    def send(self, client: BlockingClient, first: int, count: int) -> None:
+    def send(self, producer: Producer, first: int, count: int) -> None:
         """Send numbered messages to both topics, and traces of them."""
         for number in range(first, first + count):
             topic = TOPICS[number % 2]
-            client.send(OutgoingMessage(topic, b"%d" % number, {"TAGS": "t"}))
+            producer.send(topic, b"%d" % number, tags="t")
             if number % 10 == 0:
-                client.send(OutgoingMessage("RMQ_SYS_TRACE_TOPIC", encode_records([
+                producer.send(Message("RMQ_SYS_TRACE_TOPIC", encode_records([
                     Pub(1_700_000_000_000, None, "P", topic, f"ID{number}", None, None, None, 1, 1,
                         0, None, True)])))
 
@@ -56,8 +55,8 @@ class ExportJobTests(SynchronousTestCase):
     def test_a_first_run_has_all_there_is(self) -> None:
         """A first run has all there is, the next one adds what came; the summary counts it."""
         with running_broker({"traceTopicEnable": "true"}) as broker, \
-                BlockingClient([broker.namesrv_address]) as client:
-            self.send(client, 0, 60)
+                Producer([broker.namesrv_address]) as producer:
+            self.send(producer, 0, 60)
             messages, traces = self.run_job(self.plan(broker))
             self.assertEqual((messages.rows, messages.rows_by, traces.rows),
                              (60, {"orders": 30, "refunds": 30}, 6))
@@ -65,7 +64,7 @@ class ExportJobTests(SynchronousTestCase):
             self.assertEqual(self.progress[-1], (66, 0))
             self.assertEqual([done for done, left in self.progress if left == 0], [66])
             self.assertGreater(len(self.progress), 1)
-            self.send(client, 60, 10)
+            self.send(producer, 60, 10)
             messages, traces = self.run_job(self.plan(broker))
             self.assertEqual((messages.rows, messages.rows_by, traces.rows),
                              (10, {"orders": 5, "refunds": 5}, 1))
@@ -107,8 +106,8 @@ class ExportJobTests(SynchronousTestCase):
         """Two runs, the last micro-batch of the first written a second time."""
         from twistmq.spark_bridge import export_sinks
 
-        with running_broker() as broker, BlockingClient([broker.namesrv_address]) as client:
-            self.send_plain(client, 0, 30)
+        with running_broker() as broker, Producer([broker.namesrv_address]) as producer:
+            self.send_plain(producer, 0, 30)
             plan = self.plan(broker, format_name, traces=False)
             (found,) = self.run_job(plan)
             self.assertEqual((found.rows, found.rows_by), (30, {"orders": 15, "refunds": 15}))
@@ -117,14 +116,14 @@ class ExportJobTests(SynchronousTestCase):
             rows = self.session.createDataFrame([("orders", "2026-01-01")],
                                                 "topic STRING, date STRING").toArrow()
             append(plan, "messages", rows, 1)
-            self.send_plain(client, 30, 10)
+            self.send_plain(producer, 30, 10)
             (found,) = self.run_job(plan)
             self.assertEqual(found.rows, 10)
         return self.output
 
-    def send_plain(self, client: BlockingClient, first: int, count: int) -> None:
+    def send_plain(self, producer: Producer, first: int, count: int) -> None:
         for number in range(first, first + count):
-            client.send(OutgoingMessage(TOPICS[number % 2], b"%d" % number))
+            producer.send(TOPICS[number % 2], b"%d" % number)
 
     def test_what_waits(self) -> None:
         """Messages behind the end of a micro-batch; none where Spark does not know."""

@@ -17,9 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.peer import SHORT_LIVED
 from tests.interop.servers import MAIN, wait_until
 from tests.spark_bridge.session import WAIT_SECONDS, missing_for_spark
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing.running import RunningBroker, running_broker
+from twistmq.client import Producer
 from twistmq.spark_bridge.export_folder import counted_files
 
 
@@ -49,9 +48,9 @@ class ContinuousTests(SynchronousTestCase):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def send(self, client: BlockingClient, count: int) -> None:
+    def send(self, producer: Producer, count: int) -> None:
         for _ in range(count):
-            client.send(OutgoingMessage("orders", b"%d" % self.sent))
+            producer.send("orders", b"%d" % self.sent)
             self.sent += 1
 
     def written(self) -> Counter[int]:
@@ -80,13 +79,13 @@ class ContinuousTests(SynchronousTestCase):
         self.assertIsNone(process.poll())
 
     def run_and_stop(
-        self, broker: RunningBroker, client: BlockingClient, log: str, stop: Callable[[int], None],
+        self, broker: RunningBroker, producer: Producer, log: str, stop: Callable[[int], None],
     ) -> None:
         """Take what there is, then what comes, until it is told to stop."""
         with self.job(broker.namesrv_address, log) as process:
             # A micro-batch that is stopped takes its files with it, and is done again.
             self.wait_for(process, self.sent, self.done)
-            self.send(client, 30)
+            self.send(producer, 30)
             self.wait_for(process, self.sent, self.done)
             stop(process.pid)
             status = process.wait(WAIT_SECONDS)
@@ -97,16 +96,16 @@ class ContinuousTests(SynchronousTestCase):
 
     def test_a_stop_signal_to_all_processes_ends_the_job(self) -> None:
         """All its processes are told at once, as by who stops a service."""
-        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
-            self.send(client, 400)
-            self.run_and_stop(broker, client, "all", lambda pid: os.killpg(pid, signal.SIGTERM))
+        with running_broker() as broker, Producer(broker.namesrv_address) as producer:
+            self.send(producer, 400)
+            self.run_and_stop(broker, producer, "all", lambda pid: os.killpg(pid, signal.SIGTERM))
         self.assertEqual(self.written(), Counter(range(self.sent)))
 
     def long_killed_and_stopped(self) -> None:
         """Killed while it writes; the next takes what is left. Then the command alone is told."""
-        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
-            self.send(client, 400)
+        with running_broker() as broker, Producer(broker.namesrv_address) as producer:
+            self.send(producer, 400)
             with self.job(broker.namesrv_address, "killed") as process:
                 self.wait_for(process, 100, self.written)
-            self.run_and_stop(broker, client, "one", lambda pid: os.kill(pid, signal.SIGTERM))
+            self.run_and_stop(broker, producer, "one", lambda pid: os.kill(pid, signal.SIGTERM))
         self.assertEqual(self.written(), Counter(range(self.sent)))

@@ -8,9 +8,9 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.certificates import Authority
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.errors import RemotingError
 from twistmq.broker.testing import running_broker
+from twistmq.client import Producer
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.options import (
     BATCH_READ,
@@ -163,7 +163,7 @@ class ClientSettingsTests(SynchronousTestCase):
                                                BATCH_READ))
             self.assertNotIn("sesame", repr(settings))
             with settings.client() as client:
-                client.send(OutgoingMessage("by_tls", b"x"))
+                Producer(client).send("by_tls", b"x")
             strict = client_settings(Options({**where, **given}, BATCH_READ))
             with strict.client() as client:
                 error = self.assertRaises(RemotingError, client.write_queues, "by_tls")

@@ -7,8 +7,8 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.testing.running import running_broker
+from twistmq.client import Client
 from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES, Advertised, ask_brokers
 
 #: Run in a process where nothing of the extra can be imported, as where it is not installed.
@@ -20,12 +20,12 @@ class Missing:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Missing())
 from click.testing import CliRunner
-from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.client import Client
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing.running import running_broker
 from twistmq.spark_bridge.export_config import ask_brokers
 with running_broker({"spark.export_topics": "a"}) as broker, \\
-        BlockingClient([broker.namesrv_address]) as client:
+        Client([broker.namesrv_address]) as client:
     print(ask_brokers(client).topics)
     print(CliRunner().invoke(twistmq, ["spark", "export", "--help"]).exit_code)
     run = CliRunner().invoke(twistmq, ["spark", "export", "-n", broker.namesrv_address, "-o", "o"])
@@ -39,14 +39,14 @@ class PluginTests(SynchronousTestCase):
     def test_the_exported_topics_are_in_the_runtime_table(self) -> None:
         """What the settings name is in the runtime table, and found through the name server."""
         with running_broker({"spark.export_topics": "b, a", "spark.export_traces": "true"}) as \
-                broker, BlockingClient([broker.namesrv_address]) as client:
+                broker, Client([broker.namesrv_address]) as client:
             self.assertEqual(ask_brokers(client), Advertised(("a", "b"), True))
             table = client.runtime_info(broker.broker_address)
             self.assertEqual((table[EXPORT_TOPICS], table[EXPORT_TRACES]), ("b,a", "true"))
 
     def test_nothing_to_export(self) -> None:
         """The runtime table is Apache's then."""
-        with running_broker() as broker, BlockingClient([broker.namesrv_address]) as client:
+        with running_broker() as broker, Client([broker.namesrv_address]) as client:
             table = client.runtime_info(broker.broker_address)
             self.assertIn("runtime", table)
             self.assertFalse({EXPORT_TOPICS, EXPORT_TRACES} & table.keys())
@@ -55,7 +55,7 @@ class PluginTests(SynchronousTestCase):
     def test_a_broker_that_does_not_answer(self) -> None:
         """It is named with the reason, and the others are asked."""
         with running_broker() as broker, \
-                BlockingClient([broker.namesrv_address], retries=0) as client:
+                Client([broker.namesrv_address], retries=0) as client:
             addresses = {"gone": "127.0.0.1:1", "there": broker.broker_address}
             self.patch(client, "broker_addresses", lambda: addresses)
             found = ask_brokers(client)

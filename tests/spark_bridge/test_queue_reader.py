@@ -10,7 +10,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.spark_bridge.records import encoded
 from tests.spark_bridge.topics import BROKER, Topics, topics
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingSendError
 from twistmq.broker.wire.command import RemotingCommand
@@ -19,6 +18,7 @@ from twistmq.broker.wire.headers.pull import (
     PullMessageResponseHeader,
 )
 from twistmq.broker.wire.properties import java_string_hash
+from twistmq.client import Message
 from twistmq.spark_bridge import queue_reader
 from twistmq.spark_bridge.columns import select_columns
 from twistmq.spark_bridge.connection import ClientSettings
@@ -131,7 +131,7 @@ class BrokerTests(SynchronousTestCase):
         """The error names topic, queue and offset."""
         with topics() as box:
             box.send("orders", 0, [b"whole"])
-            box.client.send(OutgoingMessage("orders", b"no zlib", sys_flag=1), box.queue("orders"))
+            box.producer.send(Message("orders", b"no zlib", sys_flag=1), queue=box.queue("orders"))
             error = self.assertRaises(ValueError, self.read, box, 0, 2)
             self.assertIn("topic orders queue 0 offset 1", str(error))
 

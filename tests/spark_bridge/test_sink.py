@@ -13,15 +13,14 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
-from twistmq.broker.codes import ResponseCode
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from twistmq.client import Client, Message
 from twistmq.spark_bridge.options import BATCH_WRITE, Options
 from twistmq.spark_bridge.rows import OutgoingRow
 from twistmq.spark_bridge.sink import Sender, WriteFailed
@@ -30,7 +29,7 @@ from twistmq.spark_bridge.source import RocketMQDataSource
 
 def rows_of(topic: str, bodies: list[bytes], *, queue_id: int | None = None,
             key: str | None = None) -> list[OutgoingRow]:
-    return [OutgoingRow(index, OutgoingMessage(topic, body), queue_id, key, True)
+    return [OutgoingRow(index, Message(topic, body), queue_id, key, True)
             for index, body in enumerate(bodies)]
 
 
@@ -51,6 +50,8 @@ class SenderTests(SynchronousTestCase):
             self.addCleanup(server.close)
 
     def answer(self, name: str, request: RemotingCommand) -> bytes | None:
+        if request.code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
+            return answer(request)
         header = request.header(SendMessageRequestHeaderV2)
         bodies = ([body for _, body, _ in decode_batch(request.body)] if header.batch
                   else [request.body])
@@ -66,7 +67,7 @@ class SenderTests(SynchronousTestCase):
 
     def sent(self, rows: list[OutgoingRow], **options: str) -> int:
         """Send rows; :returns: how many are acknowledged."""
-        with BlockingClient(self.name_server.address, retry_wait_s=0.01) as client:
+        with Client(self.name_server.address, retry_wait_s=0.01) as client:
             sender = Sender(Options(options, BATCH_WRITE), client, "partition 3")
             sender.send(rows)
             sender.finish()
@@ -188,7 +189,7 @@ class WriteTests(SourceCase):
         self.assertIn("partition 0, row 5: column topic: a b",
                       self.error(schema_of(body="string", topic="string"), rows))
         self.box.options = {"nameServer": "127.0.0.1:9"}
-        self.assertIn("no name server answers: 127.0.0.1:9",
+        self.assertIn("no name server answers: connect to 127.0.0.1:9 failed: ",
                       self.error(body, row, topic="T", retryTimes="0"))
 
 

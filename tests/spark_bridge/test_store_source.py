@@ -13,11 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.records import row
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing import running_broker
 from twistmq.broker.wire import record
 from twistmq.broker.wire.batch import encode_batch
+from twistmq.client import Message, Producer
 from twistmq.spark_bridge.columns import COLUMNS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -203,16 +202,16 @@ class StoreSourceTests(SynchronousTestCase):
     def test_rows_are_those_of_the_broker(self) -> None:
         """A running broker's files give the rows that the broker gives, in every column."""
         names = ",".join(column.name for column in COLUMNS)
-        with running_broker() as broker, BlockingClient([broker.namesrv_address]) as client:
+        with running_broker() as broker, Producer([broker.namesrv_address]) as producer:
             for number in range(40):
-                client.send(OutgoingMessage(
-                    "orders", b"%d" % number, {"TAGS": "t", "KEYS": f"k{number} all", "DELAY": "0",
-                                               "__SHARDINGKEY": str(number % 3)}, flag=number))
-            client.send([OutgoingMessage("orders", b"b%d" % number) for number in range(5)])
+                producer.send(Message(
+                    "orders", b"%d" % number, tags="t", keys=[f"k{number}", "all"],
+                    sharding_key=str(number % 3), properties={"DELAY": "0"}, flag=number))
+            producer.send_batch([Message("orders", b"b%d" % number) for number in range(5)])
             pulled = self.spark.read.format("rocketmq").options(
                 nameServer=broker.namesrv_address, subscribe="orders", columns=names).load()
             read = self.read(broker.data / "store", topics="orders", columns=names,
-                             brokerName=next(iter(client.broker_addresses())))
+                             brokerName=next(iter(producer.client.broker_addresses())))
             found = self.rows(read)
             self.assertEqual(found, self.rows(pulled))
             self.assertEqual(len(found), 45)

@@ -14,7 +14,6 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from tests.spark_bridge.session import WAIT_SECONDS, begun, run_to_end, spark_session
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER, Topics
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.source import RocketMQDataSource
 
@@ -233,7 +232,7 @@ class ProcessingTimeTests(StreamCase):
         expected = sorted([*more, (1, 50, b"later")])
         wait_until("all rows", lambda: self.output.exists() and len(self.written()) == len(
             expected), WAIT_SECONDS)
-        self.box.client.send(OutgoingMessage("orders", b"last"), self.box.queue("orders", 3))
+        self.box.producer.send("orders", b"last", queue=self.box.queue("orders", 3))
         wait_until("one more", lambda: len(self.written()) == len(expected) + 1,
                    WAIT_SECONDS)
         query.stop()

@@ -9,9 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing.running import running_broker
+from twistmq.client import Producer
 from twistmq.trace.records import EndTransaction, Pub, SubAfter, SubBefore, encode_records
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -75,9 +74,9 @@ class TraceSourceTests(SynchronousTestCase):
     def test_from_a_broker(self) -> None:
         """The same events in a batch and in a stream; the view has one row a message."""
         with running_broker({"traceTopicEnable": "true"}) as broker, \
-                BlockingClient([broker.namesrv_address]) as client:
+                Producer([broker.namesrv_address]) as producer:
             for body in BODIES:
-                client.send(OutgoingMessage(TRACE_TOPIC, body))
+                producer.send(TRACE_TOPIC, body)
             frame = self.spark.read.format("rocketmq_trace").option(
                 "nameServer", broker.namesrv_address).load()
             events = sorted(map(str, frame.collect()))

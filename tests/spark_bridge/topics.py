@@ -9,11 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Client, Message, Producer
 
 __all__ = ["BROKER", "Topics", "filters_of", "pa", "schema_of", "topics"]
 
@@ -43,10 +42,11 @@ BROKER = "broker-a"
 
 @dataclass
 class Topics:
-    """A broker and a client of it."""
+    """A broker, a client of it and a producer."""
 
     broker: RunningBroker
-    client: BlockingClient
+    client: Client
+    producer: Producer
     #: What every source and sink is given.
     options: dict[str, str] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Topics:
         """Send messages to a queue, in order."""
         queue = self.queue(topic, queue_id)
         for begin in range(0, len(bodies), 100):
-            self.client.send([OutgoingMessage(topic, body, dict(properties))
+            self.producer.send_batch([Message(topic, body, properties=dict(properties))
                               for body in bodies[begin:begin + 100]], queue)
 
     def fill(self, topic: str, counts: list[int]) -> list[tuple[int, int, bytes]]:
@@ -85,6 +85,7 @@ class Topics:
 @contextmanager
 def topics(**settings: str) -> Iterator[Topics]:
     """A broker without topics."""
-    with running_broker({"brokerName": BROKER, **settings}) as broker, BlockingClient(
+    with running_broker({"brokerName": BROKER, **settings}) as broker, Client(
             broker.namesrv_address, timeout_s=30) as client:
-        yield Topics(broker, client, {"nameServer": broker.namesrv_address})
+        yield Topics(broker, client, Producer(client, timeout_s=30),
+                     {"nameServer": broker.namesrv_address})

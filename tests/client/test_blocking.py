@@ -1,10 +1,8 @@
-"""The client for programs without a reactor: look-ups, pulls, sends, and what it tries again."""
+"""The blocking client: look-ups, pulls, sends, and what it tries again."""
 
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,8 +15,6 @@ from tests.client.scripted_server import (
     route_body,
 )
 from tests.interop.servers import wait_until
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage, PullStatus
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import (
     RemotingConnectError,
@@ -36,7 +32,10 @@ from twistmq.broker.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from twistmq.broker.wire.signature import Credentials
+from twistmq.client import Client, Message, NoRoute, Producer, PullStatus, SendFailed
 
+#: Codes of what a producer sends beside messages.
+_HEARTBEATS = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
 ACCOUNTS = """\
 accounts:
   - accessKey: alice123
@@ -57,12 +56,13 @@ class BrokerTests(SynchronousTestCase):
 
     def test_send_and_pull(self) -> None:
         """A topic that was not there is made; its queues take turns; pulls bring what was sent."""
-        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
-            results = [client.send(OutgoingMessage("orders", b"%d" % number, {"TAGS": "t"}))
+        with running_broker() as broker, Producer(broker.namesrv_address) as producer:
+            client = producer.client
+            results = [producer.send("orders", b"%d" % number, tags="t")
                        for number in range(8)]
             self.assertEqual({result.queue.queue_id for result in results}, {0, 1, 2, 3})
-            self.assertTrue(all(result.is_safe for result in results))
-            queues = client.read_queues("orders", refresh=True)
+            self.assertTrue(all(result.safe for result in results))
+            queues = client.read_queues("orders", again=True)
             self.assertEqual([queue.queue_id for queue in queues], [0, 1, 2, 3])
             bodies = []
             for queue in queues:
@@ -78,20 +78,21 @@ class BrokerTests(SynchronousTestCase):
         """Messages of a batch are one after the other in the queue they are for."""
         queue = MessageQueue("orders", "broker-a", 2)
         with running_broker({"brokerName": "broker-a"}) as broker, (
-                BlockingClient(broker.namesrv_address)) as client:
-            client.send(OutgoingMessage("orders", b"first"), queue)
-            batch = [OutgoingMessage("orders", b"%d" % number, {"KEYS": f"k{number}"}, flag=number)
+                Producer(broker.namesrv_address)) as producer:
+            producer.send("orders", b"first", queue=queue)
+            batch = [Message("orders", b"%d" % number, keys=[f"k{number}"], flag=number)
                      for number in range(3)]
-            self.assertEqual(client.send(batch, queue).queue_offset, 1)
-            records = records_of(client.pull(queue, 1).body)
+            self.assertEqual(producer.send_batch(batch, queue).offset, 1)
+            records = records_of(producer.client.pull(queue, 1).body)
             self.assertEqual([(one.body, one.flag, one.properties_map()["KEYS"])
                               for one in records],
                              [(b"0", 0, "k0"), (b"1", 1, "k1"), (b"2", 2, "k2")])
 
     def test_pull_status(self) -> None:
         """The end, an offset that is not there, an expression that nothing fits."""
-        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
-            queue = client.send(OutgoingMessage("orders", b"1", {"TAGS": "a"})).queue
+        with running_broker() as broker, Producer(broker.namesrv_address) as producer:
+            client = producer.client
+            queue = producer.send("orders", b"1", tags="a").queue
             self.assertIs(client.pull(queue, 1).status, PullStatus.NO_NEW_MESSAGE)
             moved = client.pull(queue, 7)
             self.assertIs(moved.status, PullStatus.OFFSET_MOVED)
@@ -102,19 +103,19 @@ class BrokerTests(SynchronousTestCase):
 
     def test_pull_waits(self) -> None:
         """The broker holds a pull as long as it is told to."""
-        with running_broker() as broker, BlockingClient(
+        with running_broker() as broker, Client(
                 broker.namesrv_address, timeout_s=10) as client:
-            queue = client.send(OutgoingMessage("orders", b"1")).queue
-            pending = client.begin_pull(queue, 1, group="g", max_count=1, hold_ms=8000)
-            with BlockingClient(broker.namesrv_address) as other:
-                other.send(OutgoingMessage("orders", b"2"), queue)
-            result = client.end_pull(pending)
+            producer = Producer(client)
+            queue = producer.send("orders", b"1").queue
+            pending = client.pull_soon(queue, 1, group="g", max_count=1, hold_ms=8000)
+            producer.send("orders", b"2", queue=queue)
+            result = pending.result()
             self.assertEqual([one.body for one in records_of(result.body)], [b"2"])
 
     def test_offsets_are_found_by_time_and_by_group(self) -> None:
         """By time, and of a group that never was there, then has come somewhere."""
-        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
-            queue = client.send(OutgoingMessage("orders", b"1")).queue
+        with running_broker() as broker, Client(broker.namesrv_address) as client:
+            queue = Producer(client).send("orders", b"1").queue
             [record] = records_of(client.pull(queue, 0, group="readers").body)
             stored = record.store_timestamp
             self.assertEqual(client.search_offset(queue, stored), 0)
@@ -125,7 +126,7 @@ class BrokerTests(SynchronousTestCase):
 
     def test_runtime_info(self) -> None:
         """Every broker the name server knows, and what it says of itself."""
-        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+        with running_broker() as broker, Client(broker.namesrv_address) as client:
             (address,) = client.broker_addresses().values()
             self.assertEqual(address, broker.broker_address)
             self.assertEqual(client.runtime_info(address)["brokerVersionDesc"], "V5_3_3")
@@ -136,9 +137,10 @@ class BrokerTests(SynchronousTestCase):
     def test_an_unknown_topic_is_an_error_with_name_and_code(self) -> None:
         """A topic nobody knows, with its name and code."""
         with running_broker({"autoCreateTopicEnable": "false"}) as broker, (
-                BlockingClient(broker.namesrv_address)) as client:
+                Client(broker.namesrv_address)) as client:
+            producer = Producer(client)
             for ask in (client.read_queues, client.write_queues,
-                        lambda topic: client.send(OutgoingMessage(topic, b""))):
+                        lambda topic: producer.send(topic, b"x")):
                 error = self.assertRaises(RequestRefused, ask, "nowhere")
                 self.assertEqual(error.response_code, ResponseCode.TOPIC_NOT_EXIST)
                 self.assertIn("nowhere", str(error))
@@ -150,14 +152,14 @@ class BrokerTests(SynchronousTestCase):
         (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
         with running_broker({"aclEnable": "true", "rocketmqHome": str(home)}) as broker:
             for secret, is_let_in in (("secret-of-alice", True), ("secret-of-nobody", False)):
-                with BlockingClient(broker.namesrv_address, retries=0,
-                                    credentials=Credentials("alice123", secret)) as client:
-                    message = OutgoingMessage("orders", b"paid", {"TAGS": "größe"})
+                with Producer(broker.namesrv_address, retries=0,
+                              credentials=Credentials("alice123", secret)) as producer:
+                    message = Message("orders", b"paid", tags="größe")
                     if is_let_in:
-                        queue = client.send([message, message]).queue
-                        self.assertEqual(len(records_of(client.pull(queue, 0).body)), 2)
+                        queue = producer.send_batch([message, message]).queue
+                        self.assertEqual(len(records_of(producer.client.pull(queue, 0).body)), 2)
                     else:
-                        error = self.assertRaises(RequestRefused, client.send, message)
+                        error = self.assertRaises(RequestRefused, producer.send, message)
                         self.assertIn("ignature", str(error))
                         self.assertNotIn(secret, str(error))
 
@@ -181,6 +183,8 @@ class RetryTests(SynchronousTestCase):
         left = [fails]
 
         def script(request: RemotingCommand) -> bytes | None:
+            if request.code in _HEARTBEATS:
+                return answer(request)
             if not answers:
                 return None
             left[0] -= 1
@@ -200,17 +204,24 @@ class RetryTests(SynchronousTestCase):
         self.addCleanup(server.close)
         return server
 
-    def client(self, *name_servers: str, timeout_s: float = 5.0) -> BlockingClient:
-        client = BlockingClient(name_servers, timeout_s=timeout_s, retry_wait_s=0.01)
+    def client(self, *name_servers: str, timeout_s: float = 5.0) -> Client:
+        client = Client(name_servers, timeout_s=timeout_s, retry_wait_s=0.01)
         self.addCleanup(client.close)
         return client
+
+    def producer(self, brokers: dict[str, dict[int, str]]) -> Producer:
+        return Producer(self.client(self.name_server(brokers).address))
+
+    def codes(self, server: ScriptedServer) -> list[int]:
+        """The codes of a server's requests, but for heartbeats."""
+        return [code for code in server.codes() if code not in _HEARTBEATS]
 
     def test_next_name_server(self) -> None:
         """A name server that is not there costs one attempt, and is asked last from then on."""
         name_server = self.name_server({"a": {0: "127.0.0.1:1"}})
         client = self.client(free_address(), name_server.address)
         self.assertEqual(client.read_queues("t"), [MessageQueue("t", "a", 0)])
-        client.read_queues("t", refresh=True)
+        client.read_queues("t", again=True)
         self.assertEqual(len(name_server.requests), 2)
 
     def test_no_name_server(self) -> None:
@@ -219,8 +230,8 @@ class RetryTests(SynchronousTestCase):
         error = self.assertRaises(RemotingConnectError, self.client(*addresses).route, "t")
         for address in addresses:
             self.assertIn(address, str(error))
-        self.assertRaises(ValueError, BlockingClient, "")
-        self.assertRaises(ValueError, BlockingClient, "localhost")
+        self.assertRaises(ValueError, Client, "")
+        self.assertRaises(ValueError, Client, "localhost")
 
     def test_lost_connection(self) -> None:
         """A look-up is asked again on a new connection, with a route asked for anew."""
@@ -238,36 +249,37 @@ class RetryTests(SynchronousTestCase):
         queue = MessageQueue("t", "a", 0)
         self.assertEqual(client.max_offset(queue), 5)
         self.assertRaises(RemotingConnectError, client.commit_group_offset, "g", queue, 1)
-        self.assertRaises(RemotingConnectError, client.send, OutgoingMessage("t", b""), queue)
-        self.assertEqual(slave.codes(), [RequestCode.GET_MAX_OFFSET])
+        error = self.assertRaises(SendFailed, Producer(client).send, "t", b"x", queue=queue)
+        self.assertIsInstance(error.attempts[0].error, RemotingConnectError)
+        self.assertFalse(error.maybe_stored)
+        self.assertEqual(self.codes(slave), [RequestCode.GET_MAX_OFFSET])
 
     def test_other_broker(self) -> None:
         """A send goes to another broker after one that is gone, or has no room now."""
         for failing in (None, self.broker(fails=9, code=ResponseCode.SYSTEM_BUSY)):
             other = self.broker()
             first = free_address() if failing is None else failing.address
-            client = self.client(
-                self.name_server({"a": {0: first}, "b": {0: other.address}}).address)
-            brokers = {client.send(OutgoingMessage("t", b"")).queue.broker_name for _ in range(4)}
+            producer = self.producer({"a": {0: first}, "b": {0: other.address}})
+            brokers = {producer.send("t", b"x").queue.broker_name for _ in range(4)}
             self.assertEqual(brokers, {"b"})
 
-    def test_the_last_error_names_the_broker(self) -> None:
+    def test_given_up(self) -> None:
         """After the last attempt the error is the broker's own, with its address."""
         broker = self.broker(fails=9, code=ResponseCode.SYSTEM_BUSY)
-        client = self.client(self.name_server({"a": {0: broker.address}}).address)
-        error = self.assertRaises(RequestRefused, client.send, OutgoingMessage("t", b""))
+        producer = self.producer({"a": {0: broker.address}})
+        error = self.assertRaises(SendFailed, producer.send, "t", b"x")
         self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
         self.assertIn(f"{broker.address} answered 2: not now", str(error))
-        self.assertEqual(len(broker.requests), 3)
+        self.assertEqual(len(self.codes(broker)), 3)
 
     def test_not_tried_again(self) -> None:
         """What is refused for good is sent once."""
         broker = self.broker(fails=9, code=ResponseCode.MESSAGE_ILLEGAL)
-        client = self.client(self.name_server({"a": {0: broker.address}}).address)
-        self.assertRaises(RequestRefused, client.send, OutgoingMessage("t", b""))
-        self.assertEqual(len(broker.requests), 1)
+        producer = self.producer({"a": {0: broker.address}})
+        self.assertRaises(RequestRefused, producer.send, "t", b"x")
+        self.assertEqual(len(self.codes(broker)), 1)
 
-    def test_a_silent_broker_times_out_and_is_named(self) -> None:
+    def test_time_out(self) -> None:
         """A broker that does not answer is given up in time, its address told."""
         broker = self.broker(answers=False)
         client = self.client(self.name_server({"a": {0: broker.address}}).address, timeout_s=0.1)
@@ -281,31 +293,38 @@ class RetryTests(SynchronousTestCase):
         """When a connection is lost, what waits on it fails; the next has a new connection."""
         all_sent = threading.Event()
         broker = self.broker(fails=1, after=all_sent)
+        producer = self.producer({"a": {0: broker.address}})
+        queue = MessageQueue("t", "a", 0)
+        # The route is there, so that all three wait on the connection once they are begun.
+        producer.queues("t")
+        pending = [producer.send_soon("t", b"x", queue=queue) for _ in range(3)]
+        producer.queues("t")
+        all_sent.set()
+        for each in pending:
+            error = self.assertRaises(SendFailed, each.result, 10)
+            self.assertIsInstance(error.attempts[0].error, RemotingSendError)
+            self.assertTrue(error.maybe_stored)
+        self.assertEqual(producer.send("t", b"x", queue=queue).offset, 5)
+        self.assertEqual(producer.client.max_offset(queue), 5)
+
+    def test_pulls_under_way_end_with_their_connection(self) -> None:
+        """Each future has an error of its own, and none can be cancelled any more."""
+        all_sent = threading.Event()
+        broker = self.broker(fails=1, after=all_sent)
         client = self.client(self.name_server({"a": {0: broker.address}}).address)
         queue = MessageQueue("t", "a", 0)
-        pending = [client.begin_send(OutgoingMessage("t", b""), queue, group="g")
-                   for _ in range(3)]
+        client.read_queues("t")
+        pending = [client.pull_soon(queue, offset) for offset in range(3)]
+        client.read_queues("t")
+        self.assertFalse(pending[2].cancel())
         all_sent.set()
-        self.assertRaises(RemotingSendError, client.end_send, pending[0])
-        self.assertEqual(client.send(OutgoingMessage("t", b""), queue).queue_offset, 5)
-        self.assertRaises(RemotingSendError, client.end_send, pending[1])
-        self.assertEqual(client.max_offset(queue), 5)
+        errors = [self.assertRaises(RemotingSendError, each.result, 10) for each in pending]
+        self.assertEqual(len({id(error) for error in errors}), 3)
 
     def test_unknown_broker(self) -> None:
         """A queue of a broker that no route names."""
         client = self.client(self.name_server({"a": {0: "127.0.0.1:1"}}).address)
-        error = self.assertRaises(RemotingConnectError, client.max_offset,
-                                  MessageQueue("t", "gone", 0))
+        error = self.assertRaises(NoRoute, client.max_offset, MessageQueue("t", "gone", 0))
         self.assertIn("gone", str(error))
-
-
-class ImportTests(SynchronousTestCase):
-    """What it brings with it."""
-
-    def test_the_blocking_client_imports_no_twisted(self) -> None:
-        """A worker imports neither Twisted nor a plugin."""
-        code = ("import sys, twistmq.broker.client.blocking_client; "
-                "print([name for name in sys.modules if name.startswith('twisted')])")
-        output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                                check=True).stdout
-        self.assertEqual(output.strip(), "[]")
+        pending = client.pull_soon(MessageQueue("t", "gone", 0), 0)
+        self.assertIn("gone", str(self.assertRaises(NoRoute, pending.result, 10)))
