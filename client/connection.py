@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,7 +21,7 @@ from twistmq.broker.wire.command import RemotingCommand, encode_request
 from twistmq.broker.wire.frame import JSON
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.signature import Credentials
-from twistmq.client.core.link import Link, Outcome
+from twistmq.client.core.link import Link, Outcome, Request
 
 __all__ = ["Connection"]
 
@@ -93,6 +93,18 @@ class Connection:
             data = encode_request(code, opaques[0], header, body, serialize_type=serialize_type)
         self._send(data)
         return opaques[0]
+
+    def begin_frames(self, frames: bytes, opaques: Iterable[int]) -> None:
+        """Send frames that are encoded already, and keep the replies to these opaques.
+
+        :raises RemotingSendError: when the connection is lost.
+        """
+        for opaque in opaques:
+            def replied(outcome: Outcome, opaque: int = opaque) -> None:
+                self._replies[opaque] = outcome
+
+            self._link.waiting[opaque] = Request(0, opaque, b"", replied)
+        self._send(frames)
 
     def reply(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
         """Wait for the reply to a request.

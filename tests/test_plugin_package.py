@@ -229,10 +229,11 @@ class PluginPackageTests(SynchronousTestCase):
         with self.environment.broker(self.data, **{"sample.waiting_max": "100"}) as address, \
                 RawClient(address) as client:
             count = 3000
-            client._socket.sendall(b"".join(
+            opaques = range(10_000, 10_000 + count)
+            client.begin_frames(b"".join(
                 encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("many", 1), b"x")
-                for opaque in range(10_000, 10_000 + count)))
-            codes = Counter(client.reply(opaque).code for opaque in range(10_000, 10_000 + count))
+                for opaque in opaques), opaques)
+            codes = Counter(client.reply(opaque).code for opaque in opaques)
             self.assertEqual(set(codes), {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY})
             client.send("many", b"afterwards")
 
@@ -284,7 +285,7 @@ class PluginPackageTests(SynchronousTestCase):
             header = send_header("orders", 1, queue_id=2)
             frame = encode_request(RequestCode.SEND_MESSAGE_V2, 77, header, b"5",
                                    extra_fields={"sampleToken": "open"})
-            client._socket.sendall(frame)
+            client.begin_frames(frame, [77])
             self.assertEqual(client.reply(77).code, ResponseCode.SUCCESS)
 
     def access_instead(self) -> None:
@@ -303,7 +304,7 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertRaises(RequestRefused, client.pull, "orders")
             frame = encode_request(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, 78,
                                    extra_fields={"sampleToken": "open"})
-            client._socket.sendall(frame)
+            client.begin_frames(frame, [77])
             self.assertEqual(client.reply(78).code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     def command_line(self) -> None:

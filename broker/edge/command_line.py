@@ -72,15 +72,20 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
         click.echo(f"{name}={text}")
 
 
+#: The commands of ``twistmq.client.commands``.
+_OF_CLIENT: Final = ("bench", "consume", "produce")
 #: Where click keeps the commands of plugins for one run.
 _OF_PLUGINS: Final = "twistmq.commands_of_plugins"
 
 
 class Commands(click.Group):
-    """Our own commands, and after them those of plugins; ``admin`` is imported when asked for."""
+    """Our own commands, and after them those of plugins.
+
+    ``admin`` and the commands of the client are imported when they are asked for.
+    """
 
     def list_commands(self, context: click.Context) -> list[str]:
-        own = sorted([*super().list_commands(context), "admin"])
+        own = sorted([*super().list_commands(context), "admin", *_OF_CLIENT])
         return own + sorted(self._of_plugins(context))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -88,6 +93,10 @@ class Commands(click.Group):
             from twistmq.broker.admin.command_line import admin
 
             return admin
+        if name in _OF_CLIENT:
+            from twistmq.client.commands import COMMANDS
+
+            return COMMANDS[name]
         return super().get_command(context, name) or self._of_plugins(context).get(name)
 
     def _of_plugins(self, context: click.Context) -> dict[str, click.Command]:
@@ -106,7 +115,7 @@ class Commands(click.Group):
             click.echo(f"twistmq: {notice}", err=True)
         found = {command.name: command for command in reversed(hooks.collect_commands())}
         return {name: command for name, command in found.items()
-                if name and name not in self.commands and name != "admin"}
+                if name and name not in self.commands and name not in ("admin", *_OF_CLIENT)}
 
 
 def version_text() -> str:

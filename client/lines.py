@@ -1,0 +1,117 @@
+"""Messages as lines of text: what ``twistmq produce`` reads and ``twistmq consume`` prints."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+from twistmq.client.messages import Message, ReceivedMessage
+
+__all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]
+
+
+def read_messages(
+    files: Iterable[BinaryIO], topic: str, delimiter: bytes, key_delimiter: bytes,
+    properties: dict[str, str], tags: str, is_json: bool, delay_ms: int,
+) -> Iterator[Message]:
+    """The messages of files."""
+    for file in files:
+        for part in _parts(file, delimiter):
+            if not part:
+                continue
+            if is_json:
+                yield _of_json(topic, part, properties, tags, delay_ms)
+                continue
+            keys: tuple[str, ...] = ()
+            if key_delimiter and key_delimiter in part:
+                key, part = part.split(key_delimiter, 1)
+                keys = (key.decode(),)
+            yield Message(topic=topic, body=part, tags=tags, keys=keys, properties=properties,
+                          delay_ms=delay_ms)
+
+
+def _of_json(
+    topic: str, line: bytes, properties: dict[str, str], tags: str, delay_ms: int
+) -> Message:
+    """A message of a JSON line; ``body64`` is a body in base64."""
+    row = json.loads(line)
+    if not isinstance(row, dict) or not ("body" in row or "body64" in row):
+        raise ValueError(f"{line[:60]!r} is no JSON object with a body")
+    body = (base64.b64decode(row["body64"]) if "body64" in row
+            else row["body"].encode() if isinstance(row["body"], str)
+            else json.dumps(row["body"]).encode())
+    return Message(
+        topic=topic, body=body, tags=row.get("tags") or tags, keys=tuple(row.get("keys") or ()),
+        sharding_key=row.get("sharding_key") or "",
+        properties={**properties, **(row.get("properties") or {})}, delay_ms=delay_ms)
+
+
+def _parts(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+    """A file in parts, as they come."""
+    rest = b""
+    # ``read1`` gives what is there, so that a slow pipe is not waited for.
+    read = getattr(file, "read1", file.read)
+    while data := read(1 << 16):
+        *parts, rest = (rest + data).split(delimiter)
+        yield from parts
+    if rest:
+        yield rest
+
+
+def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
+    """Messages at a rate."""
+    begin = time.monotonic()
+    for count, message in enumerate(messages):
+        if rate:
+            wait_s = begin + count / rate - time.monotonic()
+            if wait_s > 0:
+                time.sleep(wait_s)
+        yield message
+
+
+def unescaped(text: str) -> bytes:
+    r"""A delimiter as it is typed: ``\n``, ``\t`` and ``\0`` stand for one character."""
+    return text.encode().decode("unicode_escape").encode("latin-1", "replace")
+
+
+def formatted(form: str, message: ReceivedMessage[Any]) -> bytes:
+    """A message by the text of ``-f``."""
+    fields: dict[str, Any] = {
+        "t": lambda: message.topic, "b": lambda: message.queue.broker_name,
+        "q": lambda: str(message.queue.queue_id), "o": lambda: str(message.offset),
+        "T": lambda: message.tags, "k": lambda: " ".join(message.keys),
+        "K": lambda: message.sharding_key, "i": lambda: message.id,
+        "d": lambda: message.stored_at.isoformat(), "n": lambda: "\n", "%": lambda: "%"}
+    parts: list[bytes] = []
+    text = form.encode().decode("unicode_escape")
+    index = 0
+    while index < len(text):
+        if text[index] == "%" and index + 1 < len(text):
+            letter = text[index + 1]
+            if letter == "s":
+                parts.append(message.body)
+            else:
+                found = fields.get(letter)
+                parts.append((found() if found else f"%{letter}").encode())
+            index += 2
+        else:
+            parts.append(text[index].encode())
+            index += 1
+    return b"".join(parts)
+
+
+def json_line(message: ReceivedMessage[Any]) -> bytes:
+    """A message as a line of JSON; a body that is no text is in ``body64``."""
+    row: dict[str, Any] = {
+        "topic": message.topic, "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id, "offset": message.offset, "id": message.id,
+        "tags": message.tags, "keys": message.keys, "attempt": message.attempt,
+        "stored_at": message.stored_at.isoformat(), "properties": message.properties}
+    try:
+        row["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        row["body64"] = base64.b64encode(message.body).decode()
+    return json.dumps(row).encode() + b"\n"
