@@ -17,7 +17,8 @@ __all__ = ["BY_HAND", "folders", "page"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 _TOPS: Final = ("broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge")
 #: Folders whose pages are written by hand.
-BY_HAND: Final = frozenset(("acl", "plugins/flow_control", "plugins/static_topic", "spark_bridge"))
+BY_HAND: Final = frozenset((
+    "acl", "client", "plugins/flow_control", "plugins/static_topic", "spark_bridge"))
 #: A folder with more modules has a page.
 _MODULES_MAX: Final = 5
 

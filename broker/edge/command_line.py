@@ -228,10 +228,10 @@ def _print_or_run(
 
 
 def _usage_status(error: click.ClickException) -> int:
-    """The status of a bad command line: Apache's, but for ``store``, where that one is taken."""
+    """The status of a bad command line: Apache's, but for commands of ours, where it is taken."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     while context is not None:
-        if context.command is store:
+        if context.command is store or context.command.name in _OF_CLIENT:
             return STORE_EXIT_USAGE
         context = context.parent
     return boot.EXIT_USAGE
