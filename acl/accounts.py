@@ -116,7 +116,7 @@ class Account:
 def check_config(config: PlainAccessConfig) -> None:
     """Look at an account a tool sends.
 
-    :raises AclError: when it has no meaning.
+    :raises AclError: when a value is invalid.
     """
     _check_keys(config)
     check_resources(config.topic_perms or ())

@@ -37,7 +37,7 @@ class Column:
 
 
 class ColumnsError(ValueError):
-    """The option columns names no column, or one that is not there."""
+    """The option columns names no column, or an unknown one."""
 
 
 def _column(name: str, type_name: str, meaning: str, *, nullable: bool = False,

@@ -92,10 +92,7 @@ class Changes:
         return now_or_later(reply.addBoth(release))
 
     def lost(self, channel: Channel) -> None:
-        """Drop the waiting changes of a lost connection that have no use any more.
-
-        Its frames count for no connection from now on.
-        """
+        """Drop the waiting changes of a lost connection, except those that outlive it."""
         turn = host_of(channel.charged_address), channel.channel_id
         for reply, _ in self._lane.drop(turn, bool):
             reply.errback(RequestRefused(ResponseCode.SYSTEM_ERROR, "the connection is lost"))

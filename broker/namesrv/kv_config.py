@@ -173,7 +173,7 @@ class KVConfig:
             size_bytes += grown_bytes
             taken.append(change)
         if not taken:
-            self._go_on()
+            self._save_next()
             return
 
         def write() -> bool:
@@ -198,7 +198,7 @@ class KVConfig:
                               "characters",
                               namespace=change.namespace, key=change.key, size=len(change.value))
             change.done.callback(None)
-        self._go_on()
+        self._save_next()
 
     def _not_saved(self, failure: Failure, taken: list[_Change]) -> None:
         error = failure.value
@@ -210,9 +210,9 @@ class KVConfig:
                       count=len(taken), error=str(error))
         for change in taken:
             change.done.errback(error)
-        self._go_on()
+        self._save_next()
 
-    def _go_on(self) -> None:
+    def _save_next(self) -> None:
         """Save the changes that arrived meanwhile, or fire the Deferreds of ``when_saved``."""
         self._is_saving = False
         if self._waiting:

@@ -197,8 +197,8 @@ class RouteRoom:
         rows.used_bytes += size_bytes
         return True
 
-    def give_back(self, name: str, size_bytes: int) -> None:
-        """A row of a name is gone; its bytes are kept while those of the name are."""
+    def release_row(self, name: str, size_bytes: int) -> None:
+        """A row of a name is removed. Its bytes stay reserved as long as those of the name."""
         rows = self._rows[name]
         rows.used_bytes -= size_bytes
         assert rows.used_bytes >= 0, name

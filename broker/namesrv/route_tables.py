@@ -245,7 +245,7 @@ class RouteTables:
         if not queues:
             del self.topics[topic]
             self.topic_chars -= len(topic)
-        self.room.give_back(name, _row_size(topic))
+        self.room.release_row(name, _row_size(topic))
 
     def drop_queues(self, topic: str, names: Collection[str]) -> None:
         """Forget the queues that some broker names have of one topic."""
@@ -267,7 +267,7 @@ class RouteTables:
         mappings = self.mappings.get(topic)
         mapping = None if mappings is None else mappings.pop(name, None)
         if mapping is not None:
-            self.room.give_back(name, _mapping_size(mapping))
+            self.room.release_row(name, _mapping_size(mapping))
             if not mappings:
                 del self.mappings[topic]
 

@@ -39,13 +39,13 @@ class Outage:
     """Something that fails each time it is tried: a line when that begins is enough."""
 
     def __init__(self) -> None:
-        self._goes_on = False
+        self._repeats = False
 
     def begins(self) -> bool:
         """It failed; :returns: whether it had not failed the time before."""
-        begins, self._goes_on = not self._goes_on, True
+        begins, self._repeats = not self._repeats, True
         return begins
 
     def ends(self) -> None:
         """It did not fail."""
-        self._goes_on = False
+        self._repeats = False

@@ -159,10 +159,10 @@ class PullHold:
     def release_all(self) -> None:
         """End all waits: the broker stops."""
         for key in list(self._held):
-            self._wake(key, _EVERYBODY, None)
+            self._wake(key, _ALL_PULLS, None)
         while self._rounds:
             key = next(iter(self._rounds))
-            self._go_on(key, self._rounds[key], None)
+            self._continue(key, self._rounds[key], None)
 
     def _turn_end_ms(self) -> float:
         """The time at which the current slice ends, ms."""
@@ -176,13 +176,13 @@ class PullHold:
         running = self._rounds.get(key)
         if running is not None:
             if len(running.later) >= _REASONS_MAX:
-                running.later = [_EVERYBODY]
+                running.later = [_ALL_PULLS]
             running.later.append(reason)
             return
         running = self._begin(key, [reason])
         if running is None:
             return
-        if not self._go_on(key, running, end_ms):
+        if not self._continue(key, running, end_ms):
             self._lane.run(self._rest(key), at_once=False)
 
     def _begin(self, key: tuple[str, int], reasons: Sequence[_Reason]) -> _Round | None:
@@ -205,10 +205,10 @@ class PullHold:
 
     def _rest(self, key: tuple[str, int]) -> Generator[None, None, None]:
         """Go on with the round of a queue, some pulls at a time."""
-        while key in self._rounds and not self._go_on(key, self._rounds[key], 0):
+        while key in self._rounds and not self._continue(key, self._rounds[key], 0):
             yield
 
-    def _go_on(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
+    def _continue(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
         """Go on with a queue's pulls; :returns: False when the time is over."""
         now_ms, steady_ms = self._host.now_ms, self._host.steady.now_ms
         looks = 0
@@ -279,4 +279,4 @@ def _always(held: _HeldPull) -> bool:
     return True
 
 
-_EVERYBODY: Final[_Reason] = _always, None
+_ALL_PULLS: Final[_Reason] = _always, None

@@ -245,7 +245,7 @@ class TopicConfigTable(SavedTable):
         return self.is_system_topic(topic) if group is None else self.is_group(group)
 
     def has_room_for_group(self, group: str) -> bool:
-        """Whether a new group could have its topics: of retries, of dead letters."""
+        """Whether there is room for the retry and dead-letter topics of a new group."""
         topic = retry_topic(group)
         more = 0 if topic in self.table else 2 * (_ROW_SIZE + 2 * len(topic))
         return self.rows_size + more <= TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT // 2

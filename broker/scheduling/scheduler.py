@@ -80,7 +80,7 @@ class Scheduler:
         end_ms = self.now_ms() + SLICE_MS
         while self._busy and self.now_ms() < end_ms:
             lane, _ = self._busy.popitem(last=False)
-            lane.go_on(end_ms)
+            lane.run_until(end_ms)
             if lane.is_waiting:
                 self._busy[lane] = None
 
@@ -166,8 +166,8 @@ class Lane:
         self._scheduler.wake(self)
         return job.done
 
-    def go_on(self, end_ms: float) -> None:
-        """Go on with the work whose turn it is until a time; the scheduler calls it."""
+    def run_until(self, end_ms: float) -> None:
+        """Run the work whose turn it is until a time; called by the scheduler."""
         if self._begun is not None:
             path, job = self._begun
             self._begun = None
@@ -194,7 +194,7 @@ class Lane:
     def finish(self) -> None:
         """Do all work that waits, however long it takes; for the end."""
         while self.is_waiting:
-            self.go_on(float("inf"))
+            self.run_until(float("inf"))
 
     def drop(self, turn: tuple[Hashable, ...], is_dropped: Callable[[Any], bool]) -> list[
             tuple[Deferred[Any], Any]]:

@@ -57,8 +57,8 @@ class LightQueues:
         """An append begins."""
         self._given.clear()
 
-    def give_back(self) -> None:
-        """The append failed: its offsets are free again."""
+    def undo(self) -> None:
+        """Take back the offsets that a failed append had assigned."""
         for queue in self._given:
             queue.next_offset -= 1
         self._given.clear()

@@ -333,7 +333,7 @@ class MessageStore:
             )
         except MessageIllegal:
             if light is not None:
-                light.give_back()
+                light.undo()
             self.stats.put_failed += 1
             raise
         self._write(writes, records)
@@ -371,7 +371,7 @@ class MessageStore:
         except StoreError:
             give_back_offsets(records, self.queues.by_topic)
             if self._light is not None:
-                self._light.give_back()
+                self._light.undo()
             self.stats.put_failed += len(records)
             raise
 

@@ -47,10 +47,10 @@ def collect_messages(
 
     :param entries: whole queue entries.
     :param log_map: of the commit log from ``map_start`` to ``map_end``, all of it readable.
-    :param read: copies (offset, size) of the commit log wherever it is; None when it is gone.
-    :param in_memory_from: from here on the commit log is taken to be in memory, and its limits
-        hold; before, those of the disk.
-    :param known: what the filter said of the first entries before, see MessageFilter.
+    :param read: reads (offset, size) from any file of the commit log; returns None if it is gone.
+    :param in_memory_from: from this offset on, the limits for memory hold; before it, those for the
+        disk.
+    :param known: earlier results of the filter for the first entries, see MessageFilter.
     :returns: the records, their bytes, how many entries were looked at, how many records the
         filter took out, the last entry's place, and FOUND, FILTERED or REMOVED.
     """

@@ -66,7 +66,7 @@ class Peer:
         self.active = True
         self.requests: list[SentRequest] = []
         self.written: list[bytes] = []
-        self.reserved_bytes = 0
+        self.held_bytes = 0
 
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
         self.requests.append(SentRequest(code, header, body))
@@ -88,10 +88,10 @@ class Peer:
         self.written.append(data)
 
     def reserve(self, size_bytes: int) -> None:
-        self.reserved_bytes += size_bytes
+        self.held_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        self.reserved_bytes -= size_bytes
+        self.held_bytes -= size_bytes
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
         """Does nothing: waiting times are not measured."""

@@ -41,12 +41,12 @@ class Refusal:
         self._starts: dict[int, bytes] = {}
 
     def frame(self, opaque: int) -> bytes:
-        """The refusal of one request; there is no number in the remark."""
+        """The frame that refuses one request, for a remark without a number."""
         text = b"%d" % opaque
         return (self._starts.get(len(text)) or self._start(len(text))) + text + self._tail
 
     def frame_with(self, opaque: int, number: int) -> bytes:
-        """The refusal of one request, with a number in the remark."""
+        """The frame that refuses one request, with a number in the remark."""
         text, more = b"%d" % opaque, b"%d" % number
         digits = len(text) + len(more)
         start = self._starts.get(digits) or self._start(digits)

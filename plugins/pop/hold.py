@@ -84,7 +84,7 @@ class PopHold:
         #: Waits to look at.
         self._due: OrderedDict[Waiting, None] = OrderedDict()
         #: Whether ``_look_at_due`` waits or runs.
-        self._is_going_on = False
+        self._is_scheduled = False
         self._lane = broker.foreground.lane()
         self.count = 0
 
@@ -164,12 +164,17 @@ class PopHold:
             self._wake((topic, group, next(iter(queue_ids))), None)
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """There may be messages: wake one that waits for any queue and one that waits for this."""
+        """There may be messages: wake a pop that waits for any queue, and one that waits for this
+        queue.
+        """
         for wanted in {ANY_QUEUE, queue_id}:
             self._wake((topic, group, wanted), None)
 
     def _wake(self, key: QueueKey, records: Sequence[MessageRecord] | None) -> None:
-        """Have one that wants one of these records looked at; None: that wants any."""
+        """Wake one waiting request whose filter matches one of the records
+
+        None: without a test.
+        """
         there = self._waiting.get(key)
         if not there:
             return
@@ -186,15 +191,15 @@ class PopHold:
                 self.look_soon(waiting)
                 return
 
-    def look_soon(self, waiting: Waiting, *, go_on: bool = True) -> None:
-        """Have one looked at when others had their turn.
+    def look_soon(self, waiting: Waiting, *, schedule: bool = True) -> None:
+        """Look at a waiting request once other connections had their turn.
 
-        :param go_on: False: the caller sees to that when it named all.
+        :param schedule: False if the caller schedules the look once it has named all requests.
         """
         waiting.is_due = True
         self._due[waiting] = None
-        if go_on:
-            self._go_on_soon()
+        if schedule:
+            self._schedule()
 
     def check(self) -> None:
         """End the waits whose time is up or whose client is gone; run periodically."""
@@ -213,9 +218,9 @@ class PopHold:
         for there in self._waiting.values():
             for waiting in there:
                 if not waiting.request.channel.active:
-                    self.look_soon(waiting, go_on=False)
+                    self.look_soon(waiting, schedule=False)
         if self._due:
-            self._go_on_soon()
+            self._schedule()
 
     def release_all(self) -> None:
         """End all waits: the broker stops."""
@@ -224,10 +229,10 @@ class PopHold:
 
     # --- looking
 
-    def _go_on_soon(self) -> None:
-        if self._is_going_on:
+    def _schedule(self) -> None:
+        if self._is_scheduled:
             return
-        self._is_going_on = True
+        self._is_scheduled = True
         self._lane.run(self._look_at_due(), at_once=False)
 
     def _look_at_due(self) -> Generator[None, None, None]:
@@ -238,7 +243,7 @@ class PopHold:
             if not waiting.is_over:
                 self._look(waiting, is_last=False)
             yield
-        self._is_going_on = False
+        self._is_scheduled = False
 
     def _look(self, waiting: Waiting, is_last: bool) -> None:
         if not waiting.request.channel.active:

@@ -116,7 +116,7 @@ class MergeBuffer:
         return bool(written) and self._write(written) and len(written) == _WRITE_COUNT
 
     def write_all(self) -> None:
-        """Write all there is: the broker stops."""
+        """Write all check points, because the broker stops."""
         self._due.clear()
         self._write(list(self._points.values()))
 

@@ -1,7 +1,7 @@
-"""Sends to static topics: to the physical queue, and the answer back to the logical one.
+"""Sends to static topics: they go to the physical queue, and the reply has the logical offset.
 
-The rows of sending are wrapped: what comes for other topics goes through as it is, and while a
-broker has no static topic a batch of requests costs one truth test.
+The handlers of sends are wrapped. Sends to other topics pass unchanged; while a broker has no
+static topic, a batch of requests costs one truth test.
 
 Source: SendMessageProcessor.processRequest, rewriteResponseForStaticTopic @5.3.3.
 """
@@ -37,9 +37,9 @@ _HALF: Final = f"{TRAN_MSG}\x01true"
 
 
 def wrapped_send(row: AnyHandler, mappings: QueueMappings) -> AnyHandler:
-    """A row of sending that knows static topics.
+    """Wrap the handler of a send code, for static topics.
 
-    :param row: what handles the sends themselves, together.
+    :param row: the handler that stores the sends.
     """
     inner = row.handle_batch
     assert inner is not None

@@ -40,7 +40,7 @@ _FAR: Final = "timer wheel slots of another tick"
 class TimerCheck:
     """One check of a store's timed messages.
 
-    :param store: whose commit log's end is not fixed yet.
+    :param store: the store; the end of its commit log is not fixed yet.
     """
 
     def __init__(self, store: StoreFiles, report: Report) -> None:

@@ -376,7 +376,7 @@ class AcknowledgementChainTests(KernelTestCase):
         peer = self.box.peer()
         header = send_header("T", self.box.now_ms)
         self.assertIsNone(self.box.send(peer, RequestCode.SEND_MESSAGE_V2, header, b"1"))
-        self.assertGreater(peer.reserved_bytes, 0)
+        self.assertGreater(peer.held_bytes, 0)
         unsafe = send(self.box, body=b"2", properties={"WAIT": "false"})
         self.assertEqual(unsafe.code, ResponseCode.SUCCESS)
         self.assertEqual(bodies(self.box), [b"1", b"2"])
@@ -385,7 +385,7 @@ class AcknowledgementChainTests(KernelTestCase):
         done.callback(None)
         [reply] = self.box.late_replies(peer)
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
-        self.assertEqual(peer.reserved_bytes, 0)
+        self.assertEqual(peer.held_bytes, 0)
 
     def test_late_replica(self) -> None:
         """After the time-out the client is told so; the message is there."""

@@ -23,7 +23,7 @@ __all__ = ["PART_BYTES", "LongTable", "read_table"]
 PART_BYTES: Final = 32 * 1024
 #: Bytes of a part with a last row that is long; a longer one is not read so.
 _PART_BYTES_MAX: Final = 4 * PART_BYTES
-#: Where the table may end is tried so often: it ends where two objects do.
+#: Candidates for the end of the table that are tried; it ends where two objects do.
 _ENDS_MAX: Final = 4
 
 _TABLE: Final = re.compile(rb'"topicConfigTable"\s*:\s*\{')
@@ -43,7 +43,9 @@ class LongTable(msgspec.Struct, frozen=True):
 
     @staticmethod
     def is_probe(topics: dict[str, TopicConfig]) -> bool:
-        """Whether this is the table of the rest: the rows were where they belong."""
+        """Whether a decoded table is the placeholder's, which shows that the rows stood in the
+        right place.
+        """
         return list(topics) == [""] and topics[""].topic_name == ""
 
 

@@ -16,7 +16,7 @@ __all__ = ["AckMessageRequestHeader", "ChangeInvisibleTimeRequestHeader",
 
 
 class PopMessageRequestHeader(CommandHeader):
-    """Any messages of a topic for a group, hidden from its others for a time."""
+    """Messages of a topic for a group, invisible to its other members for a time."""
 
     consumer_group: str
     topic: str

@@ -182,7 +182,7 @@ class TurnTests(LargeCase):
         self.assertEqual(self.bodies(), [
             b"before", *[b"m%d" % n for n in range(MANY)], b"between",
             *[b"n%d" % n for n in range(MANY)]])
-        self.assertEqual(peer.reserved_bytes, 0)
+        self.assertEqual(peer.held_bytes, 0)
         self.step()
         self.assertIsNotNone(self.ask(peer, b"behind", is_batch=False))
 

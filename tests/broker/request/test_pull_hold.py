@@ -99,7 +99,7 @@ class WakeTests(PullHoldTestCase):
         self.send(b"1")
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
         self.assertEqual(self.hold.count, 0)
-        self.assertEqual(peer.reserved_bytes, 0)
+        self.assertEqual(peer.held_bytes, 0)
         self.send(b"2")
         self.assertEqual(len(self.replies(peer)), 1)
 
@@ -167,15 +167,15 @@ class WakeTests(PullHoldTestCase):
         """
         expression = " || ".join(f"t{number}" for number in range(5000))
         peer = self.pull(expression=expression)
-        held = peer.reserved_bytes
+        held = peer.held_bytes
         few = self.pull(expression="a" * len(expression))
-        self.assertGreaterEqual(held - few.reserved_bytes, 4 * 5000 - 400)
+        self.assertGreaterEqual(held - few.held_bytes, 4 * 5000 - 400)
         self.assertLess(held, 3 * len(expression) + 4096)
         self.send(b"1", tag="t5000")
         self.assertEqual(self.replies(peer), [])
         self.send(b"2", tag="t4999")
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"2"])])
-        self.assertEqual(peer.reserved_bytes, 0)
+        self.assertEqual(peer.held_bytes, 0)
 
     def test_a_pull_that_looks_at_properties_gets_a_message_that_matches(self) -> None:
         """A pull that looks at properties gets a message that matches, and never another."""
@@ -218,11 +218,11 @@ class WakeTests(PullHoldTestCase):
         peer = self.pull()
         peer.active = False
         self.advance(1000)
-        self.assertEqual((self.hold.count, peer.reserved_bytes, peer.written), (0, 0, []))
+        self.assertEqual((self.hold.count, peer.held_bytes, peer.written), (0, 0, []))
         other = self.pull()
         other.active = False
         self.send(b"1")
-        self.assertEqual((self.hold.count, other.reserved_bytes, other.written), (0, 0, []))
+        self.assertEqual((self.hold.count, other.held_bytes, other.written), (0, 0, []))
 
     def test_a_broker_that_stops_answers_all_of_them(self) -> None:
         """A broker that stops answers all of them."""

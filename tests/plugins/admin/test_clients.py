@@ -302,7 +302,7 @@ class RunningInfoTests(ClientsCase):
         request.reply.callback(RemotingCommand(0, body=b'{"jstack":"..."}'))
         reply = self.late_reply(self.tool)
         self.assertEqual((reply.code, reply.body), (0, b'{"jstack":"..."}'))
-        self.assertEqual(self.tool.reserved_bytes, 0)
+        self.assertEqual(self.tool.held_bytes, 0)
 
     def test_refusal_is_handed_on(self) -> None:
         """A client's refusal is the answer too."""

@@ -138,4 +138,4 @@ class LongTopicTests(SynchronousTestCase):
         table = TopicStatsTable.decode(reply.body).offset_table
         self.assertEqual(len(table), 1024)
         self.assertEqual({offset.max_offset for offset in table.values()}, {1})
-        self.assertEqual(peer.reserved_bytes, 0)
+        self.assertEqual(peer.held_bytes, 0)

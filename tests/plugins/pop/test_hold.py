@@ -42,10 +42,10 @@ class HoldTests(PopTestCase):
         peer = self.box.peer()
         self.wait_pop(peer)
         self.assertEqual(self.waiting(), 1)
-        self.assertGreater(peer.reserved_bytes, 0)
+        self.assertGreater(peer.held_bytes, 0)
         self.send(b"x", queue_id=1)
         self.assertEqual(self.got(peer), [b"x"])
-        self.assertEqual((self.waiting(), peer.reserved_bytes), (0, 0))
+        self.assertEqual((self.waiting(), peer.held_bytes), (0, 0))
 
     def test_one_for_one(self) -> None:
         """A message wakes one pop of a group, and one of each other group."""
@@ -64,13 +64,13 @@ class HoldTests(PopTestCase):
         plain, long = self.box.peer(), self.box.peer()
         self.wait_pop(plain, expression="a")
         self.wait_pop(long, expression="a || " + "b" * 50_000)
-        self.assertGreaterEqual(long.reserved_bytes - plain.reserved_bytes, 2 * 50_000)
+        self.assertGreaterEqual(long.held_bytes - plain.held_bytes, 2 * 50_000)
         notify = NotificationRequestHeader(consumer_group="g", topic="T", queue_id=-1,
                                            poll_time=10_000)
         told = self.box.peer()
         self.assertIsNone(self.box.send(told, RequestCode.NOTIFICATION, notify,
                                         extra_fields={"more": "x" * 50_000}))
-        self.assertGreater(told.reserved_bytes, HELD_REQUEST_BYTES + 50_000)
+        self.assertGreater(told.held_bytes, HELD_REQUEST_BYTES + 50_000)
 
     def test_an_ended_wait_is_dropped_before_its_deadline(self) -> None:
         """A wait that ended is not kept until its time would have come."""
@@ -83,7 +83,7 @@ class HoldTests(PopTestCase):
         # Those that wait still end in their time.
         self.wait_pop(peer, poll_ms=1000)
         self.pass_time(1000)
-        self.assertEqual((self.waiting(), peer.reserved_bytes), (0, 0))
+        self.assertEqual((self.waiting(), peer.held_bytes), (0, 0))
 
     def test_gone_clients(self) -> None:
         """Who is gone waits no longer, whatever time it asked for."""
@@ -92,7 +92,7 @@ class HoldTests(PopTestCase):
         self.wait_pop(there, poll_ms=10**12)
         gone.active = False
         self.run_task("forget pops of what is gone")
-        self.assertEqual((self.service.state.hold.count, gone.reserved_bytes), (1, 0))
+        self.assertEqual((self.service.state.hold.count, gone.held_bytes), (1, 0))
         self.send(b"x")
         self.assertEqual(self.got(there), [b"x"])
 

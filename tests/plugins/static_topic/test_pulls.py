@@ -149,7 +149,7 @@ class PullTests(ClusterCase):
         [reply] = self.boxes[A].late_replies(peer)
         code, header, bodies = self.taken_apart(reply, 10_002)
         self.assertEqual((code, bodies, header.next_begin_offset), (FOUND, [b"late"], 10_003))
-        self.assertEqual(peer.reserved_bytes, 0)
+        self.assertEqual(peer.held_bytes, 0)
 
     def test_led_elsewhere(self) -> None:
         """501, so that the client asks for the route."""
