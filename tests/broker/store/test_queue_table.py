@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal, StoreFull
-from twistmq.broker.store import queue_table
+from twistmq.broker.store import queue_sync
 from twistmq.broker.store.queue_table import QueueSync, QueueTable
 from twistmq.broker.testing.disk import FaultyDisk
 
@@ -53,7 +53,7 @@ class QueueSyncTests(SynchronousTestCase):
                 jobs.append(self)
                 return super().submit(*args, **options)
 
-        self.patch(queue_table, "ThreadPoolExecutor", Pool)
+        self.patch(queue_sync, "ThreadPoolExecutor", Pool)
         disk = FaultyDisk()
         disk.syncs_at_once = 3
         bad = {f"/cq/{number}" for number in (0, 63, 64, 1999)}
