@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Undecodable,
         Unsupported,
     )
-    from twistmq.client.handlers import Dead, Retry
+    from twistmq.client.handlers import COMMIT, ROLLBACK, UNKNOWN, Dead, Decision, Retry
     from twistmq.client.messages import (
         Message,
         MessageQueue,
@@ -50,12 +50,13 @@ if TYPE_CHECKING:
     from twistmq.client.producer import Producer
 
 __all__ = [
-    "Busy", "Client", "ClientError", "Closed", "Consumer", "Credentials", "Dead", "Denied",
-    "ForkedError", "Full", "Message", "MessageQueue", "NoRoute", "NotAssigned", "NotSafe",
-    "OptionError", "Producer", "PullResult", "PullStatus", "ReceivedMessage", "Rejected",
-    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
-    "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
-    "TopicMissing", "Undecodable", "Unsupported", "sql",
+    "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
+    "Credentials", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
+    "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "Producer",
+    "PullResult", "PullStatus", "ReceivedMessage", "Rejected", "RemotingConnectError",
+    "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
+    "Retry", "SendFailed", "SendResult", "Sql", "TopicMissing", "Undecodable", "Unsupported",
+    "sql",
 ]
 
 _MODULES: Final = {
@@ -68,7 +69,7 @@ _MODULES: Final = {
         "NotSafe", "OptionError", "Rejected", "RemotingConnectError", "RemotingError",
         "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout", "SendFailed",
         "TopicMissing", "Undecodable", "Unsupported"],
-    "twistmq.client.handlers": ["Dead", "Retry"],
+    "twistmq.client.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
     "twistmq.client.producer": ["Producer"],
     "twistmq.client.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],

@@ -1,18 +1,34 @@
 """The words by which a handler says what becomes of a message.
 
-Source: ConsumeConcurrentlyContext.delayLevelWhenNextConsume @5.3.3.
+Source: ConsumeConcurrentlyContext.delayLevelWhenNextConsume, LocalTransactionState,
+MessageSysFlag @5.3.3.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from enum import IntEnum
+from typing import Any, Final
 
 from twistmq.client.messages import ReceivedMessage
 
-__all__ = ["Dead", "Retry", "failure_level"]
+__all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry", "failure_level"]
 
 log = logging.getLogger("twistmq.client")
+
+
+class Decision(IntEnum):
+    """How a transaction ended, as ``on_check`` says it; the numbers are those on the wire."""
+
+    COMMIT = 8
+    ROLLBACK = 12
+    #: Not known yet: the broker asks again.
+    UNKNOWN = 0
+
+
+COMMIT: Final = Decision.COMMIT
+ROLLBACK: Final = Decision.ROLLBACK
+UNKNOWN: Final = Decision.UNKNOWN
 
 
 class Retry(Exception):

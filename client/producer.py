@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from twistmq.client.blocking import Client
 from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed, Full
 from twistmq.client.loop import finish, running_future
 from twistmq.client.messages import Message, MessageQueue, SendResult, message_of
 from twistmq.client.options import PRODUCER, Where
 from twistmq.client.roles import build_producer, split_arguments
+from twistmq.client.transaction import BlockingTransaction
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -152,6 +154,20 @@ class Producer:
         """
         ready = self._prepare(message_of(topic, body, message))
         self.client.run(lambda: self.sender.send_oneway(ready, queue))
+
+    def transaction(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> BlockingTransaction:
+        """A message that is delivered once the block of this context manager ends.
+
+        See ``twistmq.client.transaction``.
+
+        :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
+        """
+        self._check_open()
+        ready = prepare_half(self.sender, message_of(topic, body, message))
+        return BlockingTransaction(self.sender, ready, queue, self.client.run)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all messages of :meth:`send_soon` have ended.

@@ -48,8 +48,14 @@ def build_producer(core: ClientCore, given: Mapping[str, Any], timeout_s: float)
     if options.compress_over:
         check_codec(options.codec)
     encode = values["encode"]
-    return Sender(core, options, process_ids(core.client_id),
-                  encode.encode if isinstance(encode, Serialiser) else encode)
+    sender = Sender(core, options, process_ids(core.client_id),
+                    encode.encode if isinstance(encode, Serialiser) else encode)
+    if values["on_check"] is not None:
+        # Few producers need it.
+        from twistmq.client.core.transactions import Checks
+
+        sender.checks = Checks(sender, values["on_check"])
+    return sender
 
 
 def build_consumer(

@@ -12,6 +12,7 @@ application.
 
 from __future__ import annotations
 
+import inspect
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
@@ -31,6 +32,7 @@ from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.queries import Queries
 from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.core.tasks import Future
+from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed, Full, OptionError, Undecodable
 from twistmq.client.handlers import failure_level
 from twistmq.client.loop import SystemClock
@@ -46,6 +48,7 @@ from twistmq.client.options import CONSUMER, PRODUCER, Where
 from twistmq.client.roles import build_consumer, build_producer, split_arguments
 from twistmq.client.streams import Driver
 from twistmq.client.tls import TlsPipe
+from twistmq.client.transaction import AsyncTransaction
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -318,6 +321,9 @@ class Producer:
         self.client = where if isinstance(where, Client) else Client(
             where, reactor=_required(reactor), **cast("ClientArguments", others))
         self.sender = build_producer(self.client.core, mine, options.get("timeout_s", 3.0))
+        checks = self.sender.checks
+        if checks is not None and inspect.iscoroutinefunction(checks.on_check):
+            checks.decide = self._decide
         self.client.core.add(self.sender)
         self.client.shell.driver.run_soon()
         self._is_closed = False
@@ -436,6 +442,20 @@ class Producer:
         ready = self.sender.prepare(message_of(topic, body, message))
         return self.client.shell.call(self.sender.send_oneway(ready, queue))
 
+    def transaction(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> AsyncTransaction:
+        """A message that is delivered once the block of this context manager ends.
+
+        See ``twistmq.client.transaction``.
+
+        :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
+        """
+        self._check_open()
+        ready = prepare_half(self.sender, message_of(topic, body, message))
+        return AsyncTransaction(self.sender, ready, queue, self.client.shell.call)
+
     async def flush(self) -> None:
         """Wait until all messages of :meth:`send_soon` have ended."""
         self.client.core.tasks.soon(self.sender.flush_batches)
@@ -455,6 +475,22 @@ class Producer:
             await self.client.close()
         elif not self.client.core.is_closed:
             await self.client.shell.call(self.sender.leave())
+
+    def _decide(self, message: ReceivedMessage[Any]) -> Future[Any]:
+        """Run ``on_check``, a coroutine function, in the reactor."""
+        assert self.sender.checks is not None
+        on_check = self.sender.checks.on_check
+        decided: Future[Any] = Future()
+
+        async def decide() -> None:
+            try:
+                decided.set_result(await on_check(message))
+            except Exception as error:
+                decided.set_error(error)
+            self.client.shell.driver.run_soon()
+
+        Deferred.fromCoroutine(decide())
+        return decided
 
     def _check_open(self) -> None:
         if self._is_closed:

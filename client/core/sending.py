@@ -18,7 +18,7 @@ the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import HeaderError, RemotingError, RemotingTimeout
@@ -45,6 +45,9 @@ from twistmq.client.errors import (
     refusal,
 )
 from twistmq.client.messages import STORED, SendResult
+
+if TYPE_CHECKING:
+    from twistmq.client.core.transactions import Checks
 
 __all__ = ["RETRY_CODES", "Sender"]
 
@@ -240,6 +243,8 @@ class Sender:
         self.faults = (Faults(options.latencies, client.tasks.now_ms)
                        if options.avoid_slow else None)
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
+        #: Answers brokers that ask about transactions; None: the producer sends none.
+        self.checks: Checks | None = None
         self._probing: Task[None] | None = None
         self._batching = (Batching(client.tasks, self.begin, preparer.join)
                           if options.auto_batch else None)

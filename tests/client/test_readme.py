@@ -60,6 +60,10 @@ class ExampleTests(TestCase):
         """A handler stops its consumer."""
         return self.run_example(self.example("tx"))
 
+    def test_the_example_of_a_transaction_runs(self) -> Deferred[Any]:
+        """A block commits its message."""
+        return self.run_example(self.example("transaction"))
+
     def test_the_example_on_the_front_page_runs(self) -> Deferred[Any]:
         """It is the first block of Python there."""
         found = re.search(r"```python\n(from twistmq.client .*?)```", FRONT, re.DOTALL)
