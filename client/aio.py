@@ -696,7 +696,7 @@ class Consumer(Generic[T]):
 
     def assigned(self) -> list[MessageQueue]:
         """The queues of this member now."""
-        return sorted(held.named for held in self.member.held.values())
+        return self.member.assigned()
 
     async def commit(self) -> None:
         """Commit now how far the group has come; else it happens each five seconds."""

@@ -269,8 +269,7 @@ class Consumer(Generic[T]):
 
     def assigned(self) -> list[MessageQueue]:
         """The queues of this member now."""
-        return self.client.loop.run_there(
-            lambda: sorted(held.named for held in self.member.held.values()))
+        return self.client.loop.run_there(self.member.assigned)
 
     def commit(self) -> None:
         """Commit now how far the group has come; else it happens each five seconds."""

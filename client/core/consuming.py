@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from twistmq.broker.topic_names import group_fault, retry_topic
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 from twistmq.broker.wire.bodies import (
     ConsumeFromWhere,
     ConsumerData,
@@ -175,6 +175,11 @@ class Member(Generic[T]):
             self.sub_version = self.tasks.clock.wall_ms()
             self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
             self.rebalance.wake()
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues of the topics that were asked for, without those of retries, in order."""
+        return sorted(held.named for held in self.held.values()
+                      if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
 
     def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
         """Stop or resume the pulls of some queues, named as in the namespace, or of all."""

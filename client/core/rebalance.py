@@ -16,10 +16,12 @@ Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.fin
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import GetConsumerListByGroupResponseBody, MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers import offset as headers
@@ -156,7 +158,7 @@ class Rebalance(Generic[T]):
                 route = await self._client.routes.find(topic)
             except BrokerError:
                 # The retry topic does not exist before the first retry.
-                return topic.startswith("%RETRY%"), False
+                return topic.startswith(RETRY_GROUP_TOPIC_PREFIX), False
         queues = route.read_queues
         if member.options.is_broadcast:
             mine = sorted_queues(queues)
@@ -218,8 +220,7 @@ class Rebalance(Generic[T]):
             for held in lost:
                 self._client.tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
-        for listener in list(member.on_lost):
-            listener([held.named for held in lost])
+        _tell(member.on_lost, lost)
 
     async def _unlock(self, held: Held[T]) -> None:
         """Give a lock back once the handler ended, or half a second later."""
@@ -251,8 +252,7 @@ class Rebalance(Generic[T]):
             taken.append(self._hold(queue, *start))
         if taken:
             log.info("group %s: this member has %d queues more", member.group, len(taken))
-            for listener in list(member.on_assigned):
-                listener([held.named for held in taken])
+            _tell(member.on_assigned, taken)
         return [held.queue for held in taken]
 
     def _hold(self, queue: MessageQueue, start: int, is_committed: bool) -> Held[T]:
@@ -280,7 +280,7 @@ class Rebalance(Generic[T]):
         if stored is not None:
             return stored, True
         start = member.options.start
-        is_retry = queue.topic.startswith("%RETRY%")
+        is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         if start == "first" or (start == "last" and is_retry):
             return 0, False
         if start == "last" or is_retry:
@@ -297,6 +297,19 @@ class Rebalance(Generic[T]):
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
+
+
+def _tell(
+    listeners: list[Callable[[list[MessageQueue]], object]], queues: list[Held[Any]]
+) -> None:
+    """Tell which queues came or went, but for those of retries; an error is logged."""
+    named = [held.named for held in queues
+             if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
+    for listener in list(listeners) if named else ():
+        try:
+            listener(named)
+        except Exception:
+            log.exception("a listener for changed queues failed")
 
 
 def _listeners(handlers: dict[int, Any], add: Rebalance[Any] | None) -> list[Rebalance[Any]]:
