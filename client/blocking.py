@@ -9,7 +9,7 @@ see ``twistmq.client.loop``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future as ThreadFuture
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -20,17 +20,18 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.building import build_client
-from twistmq.client.core.pulling import PULL_BYTES, pull_header
+from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
 from twistmq.client.core.queries import Queries
 from twistmq.client.errors import Closed
 from twistmq.client.loop import Loop, SystemClock, finish, running_future, shared_loop
-from twistmq.client.messages import MessageQueue, PullResult
+from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
 from twistmq.client.options import Where
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from twistmq.client.arguments import ClientArguments
+    from twistmq.client.core.subscriptions import Sql
 
 __all__ = ["Client"]
 
@@ -193,6 +194,34 @@ class Client:
         return self.run(lambda: self.queries.pull(
             queue, offset, group=group, max_count=max_count, expression=expression,
             expression_type=expression_type, hold_ms=hold_ms))
+
+    def read(
+        self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,
+        wanted: str | Sql | None = None, group: str = "twistmq_client",
+    ) -> Iterator[ReceivedMessage[bytes]]:
+        """The messages of a queue, one after the other; nothing is committed.
+
+        Bodies are decompressed. Tags are compared again: a broker compares their hashes only.
+
+        :param start: the first offset; None: the first that can be read.
+        :param stop: the offset behind the last; None: the end of the queue now.
+        :param wanted: None: all; "a || b": those with one of the tags; or SQL92.
+        :raises RequestRefused: with the broker's code and remark.
+        """
+        from twistmq.client.core.subscriptions import subscription
+
+        filter_ = subscription(self.core.namespace.topic(queue.topic), wanted)
+        at = self.min_offset(queue) if start is None else start
+        end = self.max_offset(queue) if stop is None else stop
+        while at < end:
+            result = self.pull(queue, at, group=group, expression=filter_.expression,
+                               expression_type=filter_.kind)
+            if result.status is PullStatus.FOUND:
+                messages: list[ReceivedMessage[bytes]] = messages_of(result, queue, filter_.tags)
+                yield from (each for each in messages if at <= each.offset < end)
+            if result.next_offset <= at:
+                return
+            at = result.next_offset
 
     def pull_soon(
         self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twistmq.client.codecs import Serialiser, check_codec
 from twistmq.client.core.client import ClientCore
-from twistmq.client.core.consuming import Member
 from twistmq.client.core.faults import TABLE_4, TABLE_5
-from twistmq.client.core.flow import PullLimits
-from twistmq.client.core.held import MemberOptions
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
-from twistmq.client.core.strategies import Averagely
-from twistmq.client.core.subscriptions import Topics, subscription, subscriptions
 from twistmq.client.errors import OptionError
 from twistmq.client.identity import process_ids
-from twistmq.client.offset_file import OffsetFile
 from twistmq.client.options import CONSUMER, PRODUCER, values_of
+
+if TYPE_CHECKING:
+    from twistmq.client.core.consuming import Member
+    from twistmq.client.core.subscriptions import Topics
 
 __all__ = ["build_consumer", "build_producer", "split_arguments"]
 
@@ -62,6 +60,14 @@ def build_consumer(
     core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
 ) -> Member[Any]:
     """The core of a consumer."""
+    # A producer needs none of it.
+    from twistmq.client.core.consuming import Member
+    from twistmq.client.core.flow import PullLimits
+    from twistmq.client.core.held import MemberOptions
+    from twistmq.client.core.strategies import Averagely
+    from twistmq.client.core.subscriptions import subscription, subscriptions
+    from twistmq.client.offset_file import OffsetFile
+
     values = values_of(CONSUMER, given)
     wanted = {}
     for topic, expression in subscriptions(topics).items():

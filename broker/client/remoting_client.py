@@ -1,6 +1,7 @@
 """A client for other servers of the protocol: one shared connection an address, made on demand.
 
-Source: NettyRemotingClient @5.3.3 (invokeSync, getAndCreateChannel, createChannel).
+Source: NettyRemotingClient (invokeSync, getAndCreateChannel, createChannel), AclClientRPCHook
+@5.3.3.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Channel
 from twistmq.broker.wire.addresses import split_address
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.command import VERSION, RemotingCommand
+from twistmq.broker.wire.header import CommandHeader, ext_fields_of
+from twistmq.broker.wire.signature import Credentials, signed_fields
 
 if TYPE_CHECKING:
     from twistmq.broker.net.tls import TlsClient
@@ -42,6 +44,7 @@ class RemotingClient:
     :param dispatcher: serves requests the other side sends over these connections.
     :param connect_timeout_ms: bound on making a connection, its handshake included.
     :param tls: what connections speak TLS by; None: they do not.
+    :param credentials: the account that requests are signed with; None: they are not.
     """
 
     log = Logger()
@@ -49,11 +52,12 @@ class RemotingClient:
     def __init__(
         self, reactor: IClientReactor, now_ms: Callable[[], int], monotonic: Callable[[], float],
         dispatcher: Dispatcher, connect_timeout_ms: int = 3000,
-        tls: TlsClient | None = None,
+        tls: TlsClient | None = None, credentials: Credentials | None = None,
     ) -> None:
         self._reactor = reactor
         self._connect_timeout_ms = connect_timeout_ms
         self._tls = tls
+        self._credentials = credentials
         self._factory = RemotingFactory(reactor, dispatcher, ChannelTable(), now_ms, monotonic,
                                         first_bytes=(), passes_over_long_replies=True)
         self._factory.channels.on_lost.append(self._lost)
@@ -80,13 +84,25 @@ class RemotingClient:
         left_ms = timeout_ms - int((self._reactor.seconds() - begin) * 1000)
         if left_ms <= 0:
             raise RemotingTimeout(f"{address} did not answer in time")
-        return await connection.call(code, header, body, timeout_ms=left_ms)
+        header, fields = self._signed(header, body)
+        return await connection.call(code, header, body, timeout_ms=left_ms, extra_fields=fields)
 
     async def invoke_oneway(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b""
     ) -> None:
         """Send a request that is not answered; :raises RemotingConnectError: without connection."""
-        (await self._connection(address)).send_oneway(code, header, body)
+        connection = await self._connection(address)
+        header, fields = self._signed(header, body)
+        connection.send_oneway(code, header, body, extra_fields=fields)
+
+    def _signed(
+        self, header: CommandHeader | None, body: bytes
+    ) -> tuple[CommandHeader | None, dict[str, str] | None]:
+        """The header of a request, or all its fields with the signature in its place."""
+        if self._credentials is None:
+            return header, None
+        fields = ext_fields_of(header) if header is not None else {}
+        return None, signed_fields(fields, body, VERSION, self._credentials)
 
     def close(self) -> Deferred[list[None]]:
         """Close every connection and give up those being made; fires when all are gone.

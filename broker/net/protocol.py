@@ -436,8 +436,12 @@ class RemotingProtocol(Protocol):
         else:
             self._note_kept()
 
-    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
-        self.write(encode_request(code, next(self._opaques), header, body, oneway=True))
+    def send_oneway(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        extra_fields: dict[str, str] | None = None,
+    ) -> None:
+        self.write(encode_request(code, next(self._opaques), header, body, oneway=True,
+                                  extra_fields=extra_fields))
 
     def call(
         self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int,

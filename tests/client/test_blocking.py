@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import zlib
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -31,6 +32,8 @@ from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.record import SYS_COMPRESSED
 from twistmq.broker.wire.signature import Credentials
 from twistmq.client import Client, Message, NoRoute, Producer, PullStatus, SendFailed
 
@@ -100,6 +103,23 @@ class BrokerTests(SynchronousTestCase):
             other = client.pull(queue, 0, expression="b")
             self.assertIs(other.status, PullStatus.NO_MATCHED_MESSAGE)
             self.assertEqual(other.next_offset, 1)
+
+    def test_reads_decompress_bodies_and_compare_tags_again(self) -> None:
+        """A broker compares hashes of tags, and stores what it is sent."""
+        self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
+        with running_broker() as broker, Producer(broker.namesrv_address) as producer:
+            queue = producer.send("orders", b"0", tags="BB").queue
+            for number in range(1, 100):
+                producer.send(Message("orders", zlib.compress(b"%d" % number),
+                                      tags=("BB", "Aa")[number % 2], sys_flag=SYS_COMPRESSED),
+                              queue=queue)
+            client = producer.client
+            found = [(each.offset, each.body) for each in client.read(queue, wanted="Aa || x")]
+            self.assertEqual(found, [(n, b"%d" % n) for n in range(1, 100, 2)])
+            part = [each.offset for each in client.read(queue, 10, 50)]
+            self.assertEqual(part, list(range(10, 50)))
+            self.assertEqual(list(client.read(queue, wanted="none")), [])
+            self.assertEqual(list(client.read(queue, 100)), [])
 
     def test_pull_waits(self) -> None:
         """The broker holds a pull as long as it is told to."""

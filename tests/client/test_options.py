@@ -56,7 +56,7 @@ class ShellTests(SynchronousTestCase):
         """But for the reactor, and what only threads need; a task or a Deferred is a future."""
         only_blocking = {
             "Client": {"run", "ask", "ask_name_server", "route", "runtime_info", "timeout_s",
-                       "broker_addresses", "cluster_info", "name_servers", "pull_soon"},
+                       "broker_addresses", "cluster_info", "name_servers", "pull_soon", "read"},
             "Producer": {"send_batch_soon", "send_ready"}, "Consumer": set()}
         for name in ("Client", "Producer", "Consumer"):
             ours = self.methods(getattr(client, name))

@@ -27,8 +27,10 @@ from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.addresses import split_address
-from twistmq.broker.wire.command import encode_reply
+from twistmq.broker.wire.command import VERSION, encode_reply
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, FrameDecoder
+from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.broker.wire.signature import Credentials, Signer
 
 ECHO, SILENT, ASK, LONG = 901, 902, 903, 904
 
@@ -101,6 +103,27 @@ class RemotingClientTests(TestCase):
         """A one-way request arrives; nothing is waited for."""
         await self.client.invoke_oneway(self.address, ECHO, None, b"x")
         self.assertEqual(await self.echo(b"after it"), b"after it")
+
+    async def test_requests_are_signed_by_an_account(self) -> None:
+        """A server that checks signatures takes them, with a header or without, one-way too."""
+        credentials = Credentials("rocketmq2", "12345678", "token")
+        client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
+                                credentials=credentials)
+        self.addCleanup(client.close)
+        found: list[bool] = []
+
+        def check(request: Request[Any]) -> Reply:
+            command = request.command
+            found.append(Signer("12345678").has_signed(command.fields(), command.body, VERSION))
+            return Reply(body=command.fields().get("topic", "").encode())
+
+        self.rows[ECHO] = RequestHandler(ECHO, check)
+        header = GetMaxOffsetRequestHeader(topic="имя", queue_id=3)
+        await client.invoke_oneway(self.address, ECHO, header, b"x")
+        reply = await client.invoke(self.address, ECHO, header, b"x", timeout_ms=5000)
+        self.assertEqual(reply.body.decode(), "имя")
+        await client.invoke(self.address, ECHO, None, timeout_ms=5000)
+        self.assertEqual(found, [True, True, True])
 
     async def test_a_missing_reply_fails_the_call_but_not_the_connection(self) -> None:
         """A reply that does not come fails the call and not the connection."""

@@ -1,0 +1,47 @@
+"""The modules that a client brings with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from twisted.trial.unittest import SynchronousTestCase
+
+#: No part of a client loads one of them.
+FOREIGN = ("twisted", "zope", "asyncio", "pluggy", "click", "lark", "yaml", "tabulate")
+
+
+class ImportTests(SynchronousTestCase):
+    """In a process of its own each."""
+
+    def modules(self, statement: str) -> list[str]:
+        """The modules that a process has after a statement and not before."""
+        code = (f"import sys; before = set(sys.modules); {statement}; import json; "
+                "print(json.dumps(sorted(set(sys.modules) - before)))")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              check=True)
+        found: list[str] = json.loads(done.stdout)
+        return found
+
+    def test_a_client_needs_msgspec_and_the_standard_library_only(self) -> None:
+        """A worker of Spark, for one, has no reactor."""
+        for name in ("Client", "Producer", "Consumer"):
+            found = self.modules(f"from twistmq.client import {name}")
+            self.assertIn("msgspec", found)
+            packages = {module.partition(".")[0] for module in found}
+            self.assertEqual(packages & set(FOREIGN), set(), msg=name)
+            # msgspec loads typing_extensions where they are installed.
+            own = {"twistmq", "msgspec", "typing_extensions"}
+            self.assertEqual(packages - own - set(sys.stdlib_module_names), set(), msg=name)
+
+    def test_what_is_not_used_is_not_loaded(self) -> None:
+        """The bounds are numbers of modules: the package alone, a client, a producer."""
+        for statement, most in (("import twistmq.client", 40),
+                                ("from twistmq.client import Client", 165),
+                                ("from twistmq.client import Producer", 180)):
+            self.assertLessEqual(len(self.modules(statement)), most, msg=statement)
+        found = self.modules("from twistmq.client import Producer")
+        for module in ("twistmq.client.core.consuming", "twistmq.broker.wire.headers.table",
+                       "pathlib", "random"):
+            self.assertNotIn(module, found)
