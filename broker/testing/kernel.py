@@ -108,15 +108,17 @@ class KernelBox:
 
     :param plugins: (name, plugin) in the order of registration.
     :param settings: texts by name.
+    :param clock: the kernel's clock; None: ``now_ms``.
     """
 
     def __init__(
         self, plugins: Iterable[tuple[str, object]] = (),
         settings: Mapping[str, str] | None = None, disk: IStoreIO | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.now_ms = 1_700_000_000_000
         #: The kernel's clock; replace it to let time pass while something runs.
-        self.clock: Callable[[], int] = lambda: self.now_ms
+        self.clock: Callable[[], int] = clock or (lambda: self.now_ms)
         #: How far the wall clock jumped away from it, ms.
         self.jump_ms = 0
         self.disk = disk or MemoryDisk()

@@ -1,20 +1,22 @@
-"""The pytest fixture ``twistmq_broker``: a name server and a broker for one test.
+"""pytest fixtures: ``twistmq_broker``, and ``twistmq_producer`` and ``twistmq_consumer`` of it.
 
 pytest imports this module in every run where twistmq is installed, so it imports nothing else
-until the fixture is used.
+until a fixture is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from twistmq.broker.testing.running import RunningBroker
+    from twistmq.client import Consumer, Producer
 
-__all__ = ["twistmq_broker"]
+__all__ = ["twistmq_broker", "twistmq_consumer", "twistmq_producer"]
 
 
 def pytest_report_header() -> list[str]:
@@ -35,3 +37,30 @@ def twistmq_broker() -> Iterator[RunningBroker]:
 
     with running_broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def twistmq_producer(twistmq_broker: RunningBroker) -> Iterator[Producer]:
+    """A producer of ``twistmq_broker``."""
+    from twistmq.client import Producer
+
+    with Producer(twistmq_broker.namesrv_address) as producer:
+        yield producer
+
+
+@pytest.fixture
+def twistmq_consumer(twistmq_broker: RunningBroker) -> Iterator[Callable[..., Consumer[Any]]]:
+    """Makes consumers of ``twistmq_broker``: ``twistmq_consumer("orders")``.
+
+    Keywords are the options of ``Consumer``. Without ``group`` the group is "tests", and it starts
+    with the first message. The consumers are closed after the test.
+    """
+    from twistmq.client import Consumer
+
+    with ExitStack() as stack:
+        def make(topics: Any, **options: Any) -> Consumer[Any]:
+            wanted = {"group": "tests", "start": "first", **options}
+            return stack.enter_context(
+                Consumer(twistmq_broker.namesrv_address, topics=topics, **wanted))
+
+        yield make

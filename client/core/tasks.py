@@ -303,6 +303,11 @@ class Scheduler:
         while ready:
             function, arguments = ready.popleft()
             function(*arguments)
+        return self.next_due_ms
+
+    @property
+    def next_due_ms(self) -> float | None:
+        """When the next timer is due, monotonic ms; None without a timer."""
         while self._timers and not self._timers[0][2].is_pending:
             heapq.heappop(self._timers)
             self._cancelled = max(self._cancelled - 1, 0)

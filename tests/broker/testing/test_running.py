@@ -188,11 +188,17 @@ FIXTURE_TEST = '''
     def test_with_another_broker(twistmq_broker):
         with twistmq_broker.client() as client:
             assert client.send("orders", b"1").queue_offset == 0
+
+    def test_with_a_producer_and_a_consumer(twistmq_producer, twistmq_consumer):
+        twistmq_producer.send("orders", b"1")
+        for message in twistmq_consumer("orders"):
+            assert message.body == b"1"
+            break
 '''
 
 
 class PytestFixtureTests(SynchronousTestCase):
-    """``twistmq_broker`` in somebody's plain pytest functions."""
+    """The fixtures in plain pytest functions of another project."""
 
     def test_the_fixture_works_in_plain_functions_and_imports_late(self) -> None:
         """It works in synchronous functions, beside trial, and imports nothing before its use."""
@@ -204,7 +210,7 @@ class PytestFixtureTests(SynchronousTestCase):
         result = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "twistmq.broker.testing.pytest_plugin"],
             cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        self.assertIn("4 passed", result.stdout, msg=result.stdout + result.stderr)
+        self.assertIn("5 passed", result.stdout, msg=result.stdout + result.stderr)
 
     def test_the_package_is_lazy(self) -> None:
         """The package's names come from their modules when they are asked for."""

@@ -1,0 +1,322 @@
+"""A cluster in memory: brokers, a name server and clients, by a clock that is set by hand."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from twisted.internet.task import Clock
+
+from twistmq.client.core.client import ClientCore, ClientOptions
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.engine import Close, Connect, Effect, Work, Write
+from twistmq.client.core.sending import Sender
+from twistmq.client.core.subscriptions import Topics
+from twistmq.client.core.tasks import Future
+from twistmq.client.messages import Message, ReceivedMessage, SendResult, message_of
+from twistmq.client.roles import build_consumer, build_producer
+from twistmq.client.testing.network import Faults, Pipe
+from twistmq.client.testing.servers import MemoryBroker, MemoryNameServer
+
+__all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryProducer"]
+
+T = TypeVar("T")
+
+#: Where the name server is.
+NAMESRV: Final = "10.0.0.9:9876"
+#: How often the servers run their periodic tasks, ms.
+_TICK_MS: Final = 500
+_BEGIN_MS: Final = 1_700_000_000_000
+
+
+class _ClientClock:
+    """The clocks of a client: those of the cluster, but the wall clock may have been set."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self.jump_ms = 0
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds for durations."""
+        return self._cluster.now_ms
+
+    def wall_ms(self) -> int:
+        """Unix ms."""
+        return int(_BEGIN_MS + self._cluster.now_ms) + self.jump_ms
+
+
+class MemoryClient:
+    """A client of a cluster: the core of it, and the connections it has.
+
+    ``core`` is what producers and consumers are made with; ``on_write`` functions get the address
+    and the bytes of each write.
+    """
+
+    def __init__(self, cluster: MemoryCluster, number: int, options: Mapping[str, Any]) -> None:
+        self.cluster = cluster
+        self.clock = _ClientClock(cluster)
+        self.ip = f"10.0.1.{number}"
+        given = {"name_servers": (NAMESRV,), "client_id": f"{self.ip}@{number}", **options}
+        self.core = ClientCore(ClientOptions(**given), self.clock, cluster.chance.randrange)
+        self.engine = self.core.engine
+        self.is_up = True
+        #: It does nothing until then, as a process that was stopped.
+        self.stopped_until_ms = 0.0
+        self.pipes: dict[int, Pipe] = {}
+        self.on_write: list[Callable[[str, bytes], object]] = []
+
+    def address(self, number: int) -> str:
+        """Our side of a connection, "ip:port"."""
+        return f"{self.ip}:{40_000 + number}"
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_ms: float = 120_000) -> T:
+        """Run a coroutine of the core to its end; time passes as it needs it.
+
+        :raises TimeoutError: when it does not end in time.
+        """
+        task: Future[T] = self.engine.tasks.spawn(coroutine)
+        self.cluster.wait_for(lambda: task.is_done, timeout_ms)
+        return task.result()
+
+    def settle(self) -> bool:
+        """Do what can be done now; :returns: whether there was anything."""
+        if not self.is_up or self.stopped_until_ms > self.cluster.now_ms:
+            return False
+        self.engine.run()
+        effects = self.engine.take_effects()
+        for effect in effects:
+            self._do(effect)
+        return bool(effects)
+
+    def due_ms(self) -> float | None:
+        """When a timer is due."""
+        if not self.is_up:
+            return None
+        due = self.engine.tasks.next_due_ms
+        return None if due is None else max(due, self.stopped_until_ms)
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Connect):
+            self.pipes[effect.number] = self.cluster.connect(self, effect)
+        elif isinstance(effect, Write):
+            pipe = self.pipes.get(effect.number)
+            if pipe is not None and not pipe.is_over:
+                for listener in self.on_write:
+                    listener(pipe.address, effect.data)
+                pipe.to_server(effect.data)
+        elif isinstance(effect, Close):
+            pipe = self.pipes.get(effect.number)
+            if pipe is not None:
+                pipe.close()
+        elif isinstance(effect, Work):
+            try:
+                self.engine.worked(effect.number, effect.function(), None)
+            except Exception as error:
+                self.engine.worked(effect.number, None, error)
+
+    def cut(self, address: str | None = None) -> None:
+        """Lose the connections to an address, or all."""
+        for pipe in list(self.pipes.values()):
+            if address in (None, pipe.address):
+                pipe.cut()
+
+    def kill(self) -> None:
+        """End as a process that is killed: nothing is sent any more."""
+        self.cut()
+        self.is_up = False
+
+    def close(self) -> None:
+        """Leave all groups and close the connections."""
+        self.run(self.core.close())
+        self.cluster.advance(10)
+
+
+class MemoryProducer:
+    """A producer of a cluster; ``sender`` is its core."""
+
+    def __init__(self, client: MemoryClient, options: Mapping[str, Any]) -> None:
+        self.client = client
+        self.sender: Sender = build_producer(client.core, options, 3.0)
+        client.core.add(self.sender)
+
+    def send(self, topic: str | Message, body: Any = b"", **message: Any) -> SendResult:
+        """Send a message and wait; as ``Producer.send``."""
+        ready = self.sender.prepare(message_of(topic, body, message))
+        return self.client.run(self.sender.send(ready))
+
+
+class MemoryMember:
+    """A member of a consumer group; ``member`` is its core."""
+
+    def __init__(
+        self, client: MemoryClient, group: str, topics: Topics, options: Mapping[str, Any]
+    ) -> None:
+        self.client = client
+        self.member: Member[Any] = build_consumer(client.core, group, topics, options)
+        client.run(self.member.start())
+
+    def take(self, most: int = 32, wait_ms: float = 5_000) -> list[ReceivedMessage[Any]]:
+        """Take messages and finish them; :returns: those of one queue, or [] after the wait."""
+        end_ms = self.client.cluster.now_ms + wait_ms
+        while (batch := self.member.take(most)) is None:
+            if self.client.cluster.now_ms >= end_ms:
+                return []
+            self.client.cluster.advance(min(10, end_ms - self.client.cluster.now_ms))
+        self.member.succeed(batch.held, batch.messages)
+        return batch.messages
+
+    def close(self, timeout_ms: float = 10_000) -> None:
+        """Commit, and leave the group."""
+        self.client.run(self.member.close(timeout_ms))
+
+
+class MemoryCluster:
+    """Brokers, a name server and clients in one process, without sockets and threads.
+
+        cluster = MemoryCluster(seed=7, brokers=2)
+        cluster.producer().send("orders", b"paid")
+        member = cluster.member("billing", "orders", start="first")
+        assert [message.body for message in member.take()] == [b"paid"]
+
+    Time passes only in :meth:`advance` and in calls that wait. The same seed does the same.
+
+    :param seed: of all chance.
+    :param brokers: how many; their names are "broker-a" and so on.
+    :param settings: of the brokers, texts by name.
+    """
+
+    def __init__(
+        self, seed: int = 0, brokers: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.chance = random.Random(seed)
+        #: How long the cluster runs, ms.
+        self.now_ms = 0.0
+        self._reactor = Clock()
+        self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._order = count()
+        self._numbers = count(1)
+        #: How bad the network is; a test sets its attributes.
+        self.faults = Faults(self.chance)
+        self.name_server = MemoryNameServer(self._reactor, NAMESRV, self._steady_ms)
+        self.brokers: dict[str, MemoryBroker] = {}
+        for number in range(brokers):
+            name = f"broker-{chr(ord('a') + number)}"
+            self.brokers[name] = MemoryBroker(
+                self._reactor, name, f"10.0.0.{number + 1}:10911", self.name_server,
+                self._steady_ms, settings or {}, seed)
+        self._servers: dict[str, MemoryBroker | MemoryNameServer] = {
+            broker.address: broker for broker in self.brokers.values()}
+        self._servers[NAMESRV] = self.name_server
+        self.clients: list[MemoryClient] = []
+        self.later(_TICK_MS, self._tick)
+
+    def _steady_ms(self) -> int:
+        return _BEGIN_MS + int(self.now_ms)
+
+    # --- clients
+
+    def client(self, **options: Any) -> MemoryClient:
+        """A client; ``options`` are those of ``ClientOptions``, times in ms."""
+        client = MemoryClient(self, next(self._numbers), options)
+        self.clients.append(client)
+        return client
+
+    def producer(self, client: MemoryClient | None = None, **options: Any) -> MemoryProducer:
+        """A producer; ``options`` are those of a ``Producer``."""
+        return MemoryProducer(client or self.client(), options)
+
+    def member(
+        self, group: str, topics: Topics, client: MemoryClient | None = None, **options: Any
+    ) -> MemoryMember:
+        """A member of a consumer group; ``options`` are those of a ``Consumer``."""
+        return MemoryMember(client or self.client(), group, topics, options)
+
+    # --- servers and faults
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Make a topic with so many queues on each broker."""
+        for broker in self.brokers.values():
+            broker.create_topic(topic, queues)
+
+    def kill_broker(self, name: str) -> None:
+        """A broker ends as a process that is killed."""
+        broker = self.brokers[name]
+        broker.kill()
+        for client in self.clients:
+            client.cut(broker.address)
+
+    def start_broker(self, name: str) -> None:
+        """A broker that was killed starts again, with what its disk has."""
+        self.brokers[name].start()
+
+    def connect(self, client: MemoryClient, effect: Connect) -> Pipe:
+        """Begin a connection of a client."""
+        return Pipe(client, effect.number, effect.address, self._servers.get(effect.address),
+                    self.faults, self.later)
+
+    def _tick(self) -> None:
+        for server in self._servers.values():
+            server.tick()
+        self.later(_TICK_MS, self._tick)
+
+    # --- time
+
+    def later(self, delay_ms: float, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function after some milliseconds."""
+        heapq.heappush(self._events, (self.now_ms + max(delay_ms, 0), next(self._order), function,
+                                      arguments))
+
+    def advance(self, milliseconds: float) -> None:
+        """Let time pass."""
+        end_ms = self.now_ms + milliseconds
+        while self._step(end_ms):
+            pass
+
+    def wait_for(self, condition: Callable[[], bool], timeout_ms: float = 60_000) -> None:
+        """Let time pass until a condition holds.
+
+        :raises TimeoutError: when it does not in time.
+        """
+        end_ms = self.now_ms + timeout_ms
+        self.settle()
+        while not condition():
+            if not self._step(end_ms):
+                raise TimeoutError(f"it did not happen in {timeout_ms:g} ms")
+
+    def _step(self, end_ms: float) -> bool:
+        """Go to the next thing that happens; :returns: False when it is behind the end."""
+        self.settle()
+        due_ms = self._events[0][0]
+        calls = self._reactor.getDelayedCalls()
+        times = [due_ms, *(each.getTime() * 1000 for each in calls[:1])]
+        times += [due for client in self.clients if (due := client.due_ms()) is not None]
+        due_ms = max(min(times), self.now_ms)
+        self._set_time(min(due_ms, end_ms))
+        self.settle()
+        return due_ms <= end_ms and self.now_ms < end_ms
+
+    def _set_time(self, now_ms: float) -> None:
+        seconds = now_ms / 1000 - self._reactor.seconds()
+        self.now_ms = now_ms
+        if seconds > 0:
+            self._reactor.advance(seconds)
+
+    def settle(self) -> None:
+        """Do all that can be done without time."""
+        busy = True
+        while busy:
+            busy = False
+            while self._events[0][0] <= self.now_ms:
+                _, _, function, arguments = heapq.heappop(self._events)
+                function(*arguments)
+            self._reactor.advance(0)
+            for client in self.clients:
+                busy = client.settle() or busy
+                for number, pipe in list(client.pipes.items()):
+                    pipe.pump()
+                    if pipe.is_drained:
+                        del client.pipes[number]
+            busy = busy or self._events[0][0] <= self.now_ms

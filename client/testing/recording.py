@@ -1,0 +1,196 @@
+"""A producer that sends nothing and keeps what it was given, for unit tests of programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from twistmq.client.core.client import ClientCore, ClientOptions
+from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.core.transactions import prepare_half
+from twistmq.client.errors import Closed
+from twistmq.client.messages import Message, MessageQueue, SendResult, message_of
+from twistmq.client.roles import build_producer
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.arguments import ProducerArguments
+
+__all__ = ["RecordedTransaction", "RecordingProducer"]
+
+#: The queues of each topic.
+_QUEUES: Final = 4
+
+
+class _Clock:
+    """The clocks of the process."""
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic() * 1000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class RecordedTransaction:
+    """Has the methods of a transaction of ``Producer``."""
+
+    def __init__(self, message_id: str, keep: Callable[[], SendResult]) -> None:
+        self.id = message_id
+        self._keep = keep
+        self._is_rolled_back = False
+
+    def rollback(self) -> None:
+        """Have the end of the block drop the message."""
+        self._is_rolled_back = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None and not self._is_rolled_back:
+            self._keep()
+
+
+class RecordingProducer:
+    """Has the methods of ``Producer``, connects to nothing, and keeps the messages.
+
+        producer = RecordingProducer()
+        bill(order, producer)
+        assert [message.body for message in producer.messages] == [b"paid"]
+
+    ``messages`` are those that were sent, in order, as they were given. Each is checked and
+    encoded as ``Producer`` does it. ``error``, when it is set, is the error of each send.
+
+    :param options: those of ``Producer``.
+    """
+
+    def __init__(self, **options: Unpack[ProducerArguments]) -> None:
+        core = ClientCore(ClientOptions(name_servers=(), client_id="127.0.0.1@recording"),
+                          _Clock(), lambda bound: 0)
+        self._sender = build_producer(core, options, 3.0)
+        self.messages: list[Message] = []
+        self.error: Exception | None = None
+        self._offsets: dict[MessageQueue, int] = {}
+        self._numbers = count()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self._sender.options.group
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that a topic can be sent to."""
+        return [MessageQueue(topic, "broker-a", number) for number in range(_QUEUES)]
+
+    def send(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        timeout_s: float | None = None, **message: Any,
+    ) -> SendResult:
+        """Keep a message.
+
+        :raises OptionError: when it cannot be sent to any broker.
+        """
+        given = message_of(topic, body, message)
+        return self._keep([given], self._sender.prepare(given), queue)
+
+    def send_soon(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> Future[SendResult]:
+        """Keep a message; :returns: a future that is done.
+
+        :raises OptionError: when it cannot be sent to any broker.
+        """
+        given = message_of(topic, body, message)
+        return self._soon([given], self._sender.prepare(given), queue)
+
+    def _soon(
+        self, messages: Sequence[Message], ready: Outgoing, queue: MessageQueue | None
+    ) -> Future[SendResult]:
+        future: Future[SendResult] = Future()
+        try:
+            future.set_result(self._keep(messages, ready, queue))
+        except Exception as error:
+            if error is not self.error:
+                raise
+            future.set_exception(error)
+        return future
+
+    def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
+        """Keep messages; :returns: the result of each, in order."""
+        return [self.send(message) for message in messages]
+
+    def send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | None = None
+    ) -> SendResult:
+        """Keep messages of one topic, in one queue.
+
+        :raises OptionError: when they do not go into one batch.
+        """
+        return self._keep(messages, self._sender.prepare_batch(messages), queue)
+
+    def send_batch_soon(
+        self, messages: Sequence[Message], queue: MessageQueue | None = None
+    ) -> Future[SendResult]:
+        """Keep messages of one topic; :returns: a future that is done."""
+        return self._soon(messages, self._sender.prepare_batch(messages), queue)
+
+    def transaction(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> RecordedTransaction:
+        """A message that is kept when the block ends, unless it is rolled back or raises.
+
+        :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
+        """
+        given = message_of(topic, body, message)
+        ready = prepare_half(self._sender, given)
+        return RecordedTransaction(ready.ids, lambda: self._keep([given], ready, queue))
+
+    def send_oneway(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        **message: Any,
+    ) -> None:
+        """Keep a message."""
+        self.send(topic, body, queue=queue, **message)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Return at once: nothing is under way."""
+
+    def close(self) -> None:
+        """Take no more messages; a second call does nothing."""
+        self._is_closed = True
+
+    def _keep(
+        self, messages: Sequence[Message], ready: Outgoing, queue: MessageQueue | None
+    ) -> SendResult:
+        if self._is_closed:
+            raise Closed("the producer is closed")
+        if self.error is not None:
+            raise self.error
+        number = next(self._numbers)
+        if queue is None:
+            queue = self.queues(messages[0].topic)[number % _QUEUES]
+        offset = self._offsets.get(queue, 0)
+        self._offsets[queue] = offset + len(messages)
+        self.messages += messages
+        return SendResult(ready.ids, f"{number:032X}", queue, offset)

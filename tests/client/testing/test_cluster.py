@@ -1,0 +1,112 @@
+"""The cluster in memory."""
+
+from __future__ import annotations
+
+import logging
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.client.errors import SendFailed
+from twistmq.client.testing import MemoryCluster, MemoryMember
+
+
+class ClusterTests(SynchronousTestCase):
+    """Messages go through real brokers, and time is the test's."""
+
+    def setUp(self) -> None:
+        """Make a cluster with a topic; what the client says of faults is not looked at."""
+        self.cluster = MemoryCluster(seed=7, brokers=2)
+        self.cluster.create_topic("orders", 2)
+        logger = logging.getLogger("twistmq.client")
+        self.patch(logger, "disabled", True)
+
+    def read_all(self, member: MemoryMember) -> list[bytes]:
+        """All there is for a member."""
+        bodies = []
+        while messages := member.take():
+            bodies += [message.body for message in messages]
+        return sorted(bodies)
+
+    def test_what_is_sent_is_consumed_once(self) -> None:
+        """A member that comes after the first one closed continues where it ended."""
+        producer = self.cluster.producer()
+        for number in range(8):
+            producer.send("orders", b"%d" % number)
+        first = self.cluster.member("billing", "orders", start="first")
+        self.assertEqual(self.read_all(first), [b"%d" % number for number in range(8)])
+        first.close()
+        producer.send("orders", b"8")
+        second = self.cluster.member("billing", "orders", start="first")
+        self.assertEqual(self.read_all(second), [b"8"])
+
+    def test_time_passes_only_when_it_is_told_to(self) -> None:
+        """The clock of everything is the cluster's."""
+        before = self.cluster.now_ms
+        self.cluster.advance(600_000)
+        self.assertEqual(self.cluster.now_ms, before + 600_000)
+
+    def test_a_cut_connection_is_made_again(self) -> None:
+        """A pull is lost with it, and no message."""
+        producer = self.cluster.producer()
+        member = self.cluster.member("billing", "orders", start="first")
+        self.cluster.advance(1_000)
+        member.client.cut()
+        producer.send("orders", b"1")
+        self.assertEqual(self.read_all(member), [b"1"])
+
+    def test_a_broker_that_is_killed_comes_back_with_its_messages(self) -> None:
+        """While it is away the other one takes the messages."""
+        producer = self.cluster.producer()
+        sent = [producer.send("orders", b"%d" % number) for number in range(4)]
+        self.assertEqual({each.queue.broker_name for each in sent}, {"broker-a", "broker-b"})
+        self.cluster.kill_broker("broker-a")
+        sent = [producer.send("orders", b"%d" % number) for number in range(4, 8)]
+        self.assertEqual({each.queue.broker_name for each in sent}, {"broker-b"})
+        self.cluster.start_broker("broker-a")
+        member = self.cluster.member("billing", "orders", start="first")
+        self.assertEqual(self.read_all(member), [b"%d" % number for number in range(8)])
+
+    def test_without_brokers_a_send_fails(self) -> None:
+        """All attempts end within the producer's time-out."""
+        producer = self.cluster.producer()
+        producer.send("orders", b"1")
+        self.cluster.kill_broker("broker-a")
+        self.cluster.kill_broker("broker-b")
+        self.assertRaises(SendFailed, producer.send, "orders", b"2")
+
+    def test_a_killed_client_gives_nothing_back(self) -> None:
+        """What it took and did not commit comes to another member."""
+        self.cluster.producer().send("orders", b"1")
+        first = self.cluster.member("billing", "orders", start="first")
+        self.assertEqual([each.body for each in first.take()], [b"1"])
+        first.client.kill()
+        second = self.cluster.member("billing", "orders", start="first")
+        self.assertEqual(self.read_all(second), [b"1"])
+
+    def test_replies_overtake_each_other(self) -> None:
+        """With delays and reordering everything still comes, later."""
+        self.cluster.faults.delay_ms = 200
+        self.cluster.faults.reorders = True
+        producer = self.cluster.producer()
+        for number in range(8):
+            producer.send("orders", b"%d" % number)
+        member = self.cluster.member("billing", "orders", start="first")
+        self.assertEqual(self.read_all(member), [b"%d" % number for number in range(8)])
+
+    def test_a_closed_client_keeps_nothing(self) -> None:
+        """Its connections are closed on both sides."""
+        member = self.cluster.member("billing", "orders", start="first")
+        self.cluster.advance(1_000)
+        member.close()
+        member.client.close()
+        counts = member.client.engine.debug_counts()
+        self.assertEqual({name: counts[name] for name in ("tasks", "connections", "waiting")},
+                         {"tasks": 0, "connections": 0, "waiting": 0})
+        self.assertEqual(member.client.pipes, {})
+        kernel = self.cluster.brokers["broker-a"].box.kernel
+        self.assertEqual(len(kernel.channels), 0)
+
+    def test_waiting_for_what_never_comes_ends(self) -> None:
+        """It ends with an error after the time that was given."""
+        self.assertRaises(TimeoutError, self.cluster.wait_for, lambda: False, 1_000)
+        self.assertEqual(self.cluster.now_ms, 1_000)
