@@ -31,10 +31,11 @@ class OverloadTests(SynchronousTestCase):
 
     def flood(self, client: RawClient) -> list[tuple[int, str]]:
         """Send many at once; :returns: code and remark of each answer."""
-        client._socket.sendall(b"".join(
+        opaques = range(10_000, 10_000 + COUNT)
+        client.begin_frames(b"".join(
             encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("T", 1), b"x" * 100)
-            for opaque in range(10_000, 10_000 + COUNT)))
-        answers = [client.reply(opaque) for opaque in range(10_000, 10_000 + COUNT)]
+            for opaque in opaques), opaques)
+        answers = [client.reply(opaque) for opaque in opaques]
         return [(answer.code, answer.remark or "") for answer in answers]
 
     def test_refused_and_over(self) -> None:
