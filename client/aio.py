@@ -25,6 +25,8 @@ from twistmq.broker.wire.addresses import split_address
 from twistmq.client.building import build_client
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.queries import Queries
+from twistmq.client.core.recalls import recall
+from twistmq.client.core.replies import prepare_request, reply_to, request
 from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.core.tasks import Future
 from twistmq.client.core.transactions import prepare_half
@@ -442,6 +444,31 @@ class Producer:
         ready = self.sender.prepare(message_of(topic, body, message))
         await self.client.shell.call(self.sender.send_oneway(ready, queue))
 
+    async def request(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        timeout_s: float | None = None, **message: Any,
+    ) -> ReceivedMessage[Any]:
+        """Send a message whose consumer replies, see ``reply`` of consumers, and wait for that.
+
+        :param timeout_s: until the reply is there; None: the producer's.
+        :returns: the reply; its ``body`` is what the consumer gave.
+        :raises RequestTimeout: when there is no reply in time.
+        :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
+        """
+        self._check_open()
+        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None else timeout_s * 1000)
+        ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
+        return await self.client.shell.call(request(self.sender, ready, queue, timeout_ms))
+
+    async def recall(self, result: SendResult) -> None:
+        """Take a message back that is to be delivered later, by the result of its send.
+
+        :raises OptionError: when the broker gave it no handle.
+        :raises RequestRefused: when the broker refuses it: it is too late, for example.
+        """
+        self._check_open()
+        await self.client.shell.call(recall(self.sender, result))
+
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Any,
@@ -711,6 +738,18 @@ class Consumer(Generic[T]):
         """Read a topic no more."""
         self.member.unsubscribe(self.client.core.namespace.topic(topic))
         self.client.shell.driver.run_soon()
+
+    async def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
+        """Reply to a message that a producer sent by ``request``.
+
+        It is a method of consumers in all three styles. The message counts as processed as any
+        other does.
+
+        :raises OptionError: when the message is not a request.
+        :raises RequestRefused: when the producer does not take the reply: it is gone, for example.
+        :raises SendFailed: when no broker answers.
+        """
+        return await self.client.shell.call(reply_to(self.member.sender, message, body))
 
     def stop(self) -> None:
         """End ``run`` and the iteration after the messages that are being handled."""

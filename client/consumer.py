@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from twistmq.client.blocking import Client
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch, Held
+from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Closed, Undecodable
 from twistmq.client.handlers import failure_level
-from twistmq.client.messages import MessageQueue, ReceivedMessage
+from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
 from twistmq.client.options import CONSUMER, Where
 from twistmq.client.roles import build_consumer, split_arguments
 
@@ -283,6 +284,19 @@ class Consumer(Generic[T]):
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more."""
         self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
+
+    def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
+        """Reply to a message that a producer sent by ``request``.
+
+        It is a method of consumers in all three styles. The message counts as processed as any
+        other does.
+
+        :raises OptionError: when the message is not a request.
+        :raises RequestRefused: when the producer does not take the reply: it is gone, for example.
+        :raises SendFailed: when no broker answers.
+        """
+        self._check_open()
+        return self.client.run(lambda: reply_to(self.member.sender, message, body))
 
     def stop(self) -> None:
         """End ``run`` and the iteration after the messages that are being handled."""

@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from twistmq.client.blocking import Client
 from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.core.recalls import recall
+from twistmq.client.core.replies import prepare_request, request
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed, Full
 from twistmq.client.loop import finish, running_future
-from twistmq.client.messages import Message, MessageQueue, SendResult, message_of
+from twistmq.client.messages import (
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    SendResult,
+    message_of,
+)
 from twistmq.client.options import PRODUCER, Where
 from twistmq.client.roles import build_producer, split_arguments
 from twistmq.client.transaction import BlockingTransaction
@@ -154,6 +162,31 @@ class Producer:
         """
         ready = self._prepare(message_of(topic, body, message))
         self.client.run(lambda: self.sender.send_oneway(ready, queue))
+
+    def request(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        timeout_s: float | None = None, **message: Any,
+    ) -> ReceivedMessage[Any]:
+        """Send a message whose consumer replies, see ``reply`` of consumers, and wait for that.
+
+        :param timeout_s: until the reply is there; None: the producer's.
+        :returns: the reply; its ``body`` is what the consumer gave.
+        :raises RequestTimeout: when there is no reply in time.
+        :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
+        """
+        self._check_open()
+        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None else timeout_s * 1000)
+        ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
+        return self.client.run(lambda: request(self.sender, ready, queue, timeout_ms))
+
+    def recall(self, result: SendResult) -> None:
+        """Take a message back that is to be delivered later, by the result of its send.
+
+        :raises OptionError: when the broker gave it no handle.
+        :raises RequestRefused: when the broker refuses it: it is too late, for example.
+        """
+        self._check_open()
+        self.client.run(lambda: recall(self.sender, result))
 
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,

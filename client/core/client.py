@@ -113,6 +113,8 @@ class ClientCore:
         self.members: list[GroupMember] = []
         self.on_heartbeat: list[Callable[[str], object]] = []
         self.on_close: list[Callable[[], object]] = []
+        #: The request messages that wait for replies, see ``core.replies``; None: there was none.
+        self.replies: object | None = None
         self._heartbeats = False
         self.is_closed = False
         #: The versions of brokers, by address, as their answers to heartbeats say.
@@ -148,7 +150,7 @@ class ClientCore:
             consumer_group=self.namespace.group(member.group) if member.consumer_data() else None)
         leaving = [self.engine.invoke(address, RequestCode.UNREGISTER_CLIENT, header,
                                       timeout_ms=_HEARTBEAT_TIMEOUT_MS)
-                   for address in self._broker_addresses()
+                   for address in self.broker_addresses()
                    if address in self.engine.open_addresses()]
         await self.tasks.all_of(leaving)
 
@@ -188,7 +190,7 @@ class ClientCore:
     async def heartbeat_all(self) -> None:
         """Send a heartbeat to all brokers of the routes."""
         tasks = [self.tasks.spawn(self.heartbeat(address), "heartbeat")
-                 for address in self._broker_addresses()]
+                 for address in self.broker_addresses()]
         await self.tasks.all_of(tasks)
 
     async def _send_heartbeats(self) -> None:
@@ -197,7 +199,7 @@ class ClientCore:
             await self.heartbeat_all()
             await self.tasks.sleep(self.options.heartbeat_ms)
 
-    def _broker_addresses(self) -> list[str]:
+    def broker_addresses(self) -> list[str]:
         """The addresses that get heartbeats: slaves only while there are consumers."""
         with_slaves = self.has_consumers
         return sorted({address for addresses in self.routes.brokers.values()
@@ -205,7 +207,7 @@ class ClientCore:
                        if broker_id == MASTER_ID or with_slaves})
 
     def _opened(self, connection: Connection) -> None:
-        if self.members and connection.address in self._broker_addresses():
+        if self.members and connection.address in self.broker_addresses():
             self.tasks.spawn(self.heartbeat(connection.address), "heartbeat")
 
     def _requested(self, address: str, code: int, body: bytes) -> None:

@@ -98,6 +98,7 @@ class Member(Generic[T]):
         self.flow = PullFlow(self.total, options.limits, options.cache_bytes_max)
         self.offsets: OffsetStore = (LocalOffsets(client, file) if options.is_broadcast
                                      else RemoteOffsets(client, self.group))
+        self.sender = sender
         self.retries = Retries(client, self.group, sender, self.max_attempts)
         self.locks: Locks | None = (
             Locks(client, self.group, self.held_queues)

@@ -18,7 +18,7 @@ the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import HeaderError, RemotingError, RemotingTimeout
@@ -27,6 +27,7 @@ from twistmq.broker.wire.bodies import MessageQueue, ProducerData
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
 from twistmq.client.core.batching import Batching
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
 from twistmq.client.core.client import ClientCore
@@ -44,10 +45,7 @@ from twistmq.client.errors import (
     SendFailed,
     refusal,
 )
-from twistmq.client.messages import STORED, SendResult
-
-if TYPE_CHECKING:
-    from twistmq.client.core.transactions import Checks
+from twistmq.client.messages import STORED, ReceivedMessage, SendResult
 
 __all__ = ["RETRY_CODES", "Sender"]
 
@@ -59,6 +57,19 @@ RETRY_CODES: Final = frozenset({
 })
 #: The wait before a route that is not known is asked for again, ms.
 _NO_ROUTE_WAIT_MS: Final = 10
+
+
+class TransactionChecks(Protocol):
+    """Answers questions about transactions, see ``core.transactions``."""
+
+    on_check: Callable[[ReceivedMessage[Any]], Any]
+    decide: Callable[[ReceivedMessage[Any]], Future[Any]]
+
+    def asked(
+        self, address: str, header: CheckTransactionStateRequestHeader,
+        message: ReceivedMessage[Any],
+    ) -> None:
+        """Take the question of a broker."""
 
 
 class Sending:
@@ -244,7 +255,7 @@ class Sender:
                        if options.avoid_slow else None)
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
         #: Answers brokers that ask about transactions; None: the producer sends none.
-        self.checks: Checks | None = None
+        self.checks: TransactionChecks | None = None
         self._probing: Task[None] | None = None
         self._batching = (Batching(client.tasks, self.begin, preparer.join)
                           if options.auto_batch else None)
@@ -284,10 +295,11 @@ class Sender:
 
     async def send(
         self, message: Outgoing, queue: MessageQueue | None = None, *,
-        timeout_ms: float | None = None,
+        timeout_ms: float | None = None, retry_codes: frozenset[int] = RETRY_CODES,
     ) -> SendResult:
-        """Send and wait, trying again after the codes of ``RETRY_CODES`` too.
+        """Send and wait.
 
+        :param retry_codes: refusals after which it is tried again.
         :raises SendFailed: when all attempts failed.
         :raises RequestRefused: when the broker refuses it for good.
         :raises NotSafe: when ``require_safe`` is set and it is not.
@@ -300,7 +312,7 @@ class Sender:
             else:
                 future.set_result(outcome)
 
-        self.begin(message, done, queue, timeout_ms=timeout_ms, retry_codes=RETRY_CODES)
+        self.begin(message, done, queue, timeout_ms=timeout_ms, retry_codes=retry_codes)
         return self.checked(await future)
 
     def choose(self, message: Outgoing, route: Route, failed: Sequence[str]) -> MessageQueue:

@@ -9,11 +9,19 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from twistmq.broker.wire.record import MAGIC_V1, StoredMessage
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.outgoing import Outgoing
+from twistmq.client.core.replies import prepare_request
 from twistmq.client.core.transactions import prepare_half
-from twistmq.client.errors import Closed
-from twistmq.client.messages import Message, MessageQueue, SendResult, message_of
+from twistmq.client.errors import Closed, OptionError, RequestTimeout
+from twistmq.client.messages import (
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    SendResult,
+    message_of,
+)
 from twistmq.client.roles import build_producer
 
 if TYPE_CHECKING:
@@ -69,6 +77,7 @@ class RecordingProducer:
 
     ``messages`` are those that were sent, in order, as they were given. Each is checked and
     encoded as ``Producer`` does it. ``error``, when it is set, is the error of each send.
+    ``reply`` makes the body of the reply to a request; None: no reply comes.
 
     :param options: those of ``Producer``.
     """
@@ -79,6 +88,9 @@ class RecordingProducer:
         self._sender = build_producer(core, options, 3.0)
         self.messages: list[Message] = []
         self.error: Exception | None = None
+        self.reply: Callable[[Message], bytes] | None = None
+        #: Timed messages, by the handle of their result.
+        self._timed: dict[str, Message] = {}
         self._offsets: dict[MessageQueue, int] = {}
         self._numbers = count()
         self._is_closed = False
@@ -154,6 +166,33 @@ class RecordingProducer:
         """Keep messages of one topic; :returns: a future that is done."""
         return self._soon(messages, self._sender.prepare_batch(messages), queue)
 
+    def request(
+        self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
+        timeout_s: float | None = None, **message: Any,
+    ) -> ReceivedMessage[Any]:
+        """Keep a message; :returns: what ``reply`` makes of it.
+
+        :raises RequestTimeout: at once, while ``reply`` is None.
+        """
+        given = message_of(topic, body, message)
+        ready, _ = prepare_request(self._sender, given, (timeout_s or 3.0) * 1000)
+        result = self._keep([given], ready, queue)
+        if self.reply is None:
+            raise RequestTimeout(f"topic {given.topic}: no reply")
+        record = StoredMessage(0, MAGIC_V1, 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, bytes(8), 0, 0,
+                               self.reply(given), given.topic, "")
+        return ReceivedMessage(record, result.queue, 0, given.topic)
+
+    def recall(self, result: SendResult) -> None:
+        """Drop a message that was to be delivered later.
+
+        :raises OptionError: when it is not timed, or was dropped already.
+        """
+        message = self._timed.pop(result.recall_handle or "", None)
+        if message is None:
+            raise OptionError(f"the message {result.id} cannot be taken back")
+        self.messages = [each for each in self.messages if each is not message]
+
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
         **message: Any,
@@ -193,4 +232,7 @@ class RecordingProducer:
         offset = self._offsets.get(queue, 0)
         self._offsets[queue] = offset + len(messages)
         self.messages += messages
-        return SendResult(ready.ids, f"{number:032X}", queue, offset)
+        handle = ready.ids if messages[0].is_timed else None
+        if handle is not None:
+            self._timed[handle] = messages[0]
+        return SendResult(ready.ids, f"{number:032X}", queue, offset, recall_handle=handle)

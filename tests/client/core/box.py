@@ -167,7 +167,7 @@ def routes(table: dict[str, TopicRouteData]) -> Callable[[RemotingCommand], Answ
 
 def stored(command: RemotingCommand) -> Answer:
     """A broker that stores every message at offset 0, and takes heartbeats."""
-    if command.code == RequestCode.HEART_BEAT:
+    if command.code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
         return ResponseCode.SUCCESS, None, b"", None
     queue_id = int(command.fields()["e"])
     return ResponseCode.SUCCESS, SendMessageResponseHeader("ID", queue_id, 0), b"", None

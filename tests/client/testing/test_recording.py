@@ -8,7 +8,14 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.client import Closed, Message, MessageQueue, OptionError, Producer
+from twistmq.client import (
+    Closed,
+    Message,
+    MessageQueue,
+    OptionError,
+    Producer,
+    RequestTimeout,
+)
 from twistmq.client.testing import RecordingProducer
 
 
@@ -68,6 +75,24 @@ class RecordingTests(SynchronousTestCase):
             raise ValueError
         self.assertEqual([each.body for each in producer.messages], [b"1"])
         self.assertRaises(OptionError, RecordingProducer().transaction, "orders", b"4")
+
+    def test_a_request_gets_the_reply_that_the_test_makes(self) -> None:
+        """Without one it times out."""
+        producer = RecordingProducer()
+        self.assertRaises(RequestTimeout, producer.request, "quotes", b"EUR")
+        producer.reply = lambda message: b"re: " + message.body
+        self.assertEqual(producer.request("quotes", b"EUR").body, b"re: EUR")
+        self.assertEqual([each.body for each in producer.messages], [b"EUR", b"EUR"])
+
+    def test_a_timed_message_is_dropped_when_it_is_recalled(self) -> None:
+        """Once; others stay."""
+        producer = RecordingProducer()
+        plain = producer.send("orders", b"1")
+        timed = producer.send("orders", b"2", delay_ms=1000)
+        producer.recall(timed)
+        self.assertEqual([each.body for each in producer.messages], [b"1"])
+        self.assertRaises(OptionError, producer.recall, timed)
+        self.assertRaises(OptionError, producer.recall, plain)
 
     def test_a_closed_one_takes_nothing(self) -> None:
         """As a producer."""

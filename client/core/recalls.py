@@ -1,0 +1,31 @@
+"""Takes a message back that is to be delivered later (370).
+
+Source: DefaultMQProducerImpl.recallMessage @5.3.3.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
+from twistmq.client.core.sending import Sender
+from twistmq.client.errors import OptionError
+from twistmq.client.messages import SendResult
+
+__all__ = ["recall"]
+
+
+async def recall(sender: Sender, result: SendResult) -> None:
+    """Take a message back, so that it is not delivered.
+
+    :param result: of its send.
+    :raises OptionError: when the broker gave it no handle: it is not timed, or the broker is older
+        than 5.3.1, or set up without it.
+    :raises RequestRefused: when the broker refuses it: it is too late, for example.
+    """
+    if not result.recall_handle:
+        raise OptionError(f"the message {result.id} has no handle by which it can be taken back")
+    header = RecallMessageRequestHeader(
+        topic=result.queue.topic, recall_handle=result.recall_handle,
+        producer_group=sender.options.group)
+    await sender.client.ask_queue(
+        result.queue, RequestCode.RECALL_MESSAGE, header, of_slaves=False)
