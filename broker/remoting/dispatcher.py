@@ -343,7 +343,7 @@ class Dispatcher:
         """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
         handler = self.handlers.get(request.command.code)
         command = request.command
-        size = command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
+        size = command.release_header() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
         # Long texts of the header are there a second time, as they were read.
         fields = len(command.ext_fields)
         if fields > HELD_REQUEST_BYTES:

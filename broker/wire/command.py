@@ -86,7 +86,7 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
         """
         return _decode_json(self.sent).ext_fields if self.sent else self.ext_fields
 
-    def let_go(self) -> int:
+    def release_header(self) -> int:
         """Keep nothing that is not asked for while a command waits; :returns: bytes that it keeps.
 
         Otherwise the bytes of the whole header stay as long as the command.

@@ -80,7 +80,7 @@ class ReadTests(SynchronousTestCase):
         command, header, texts = self.reader.read(frame)
         plain = decode_command(frame)
         for each in (command, plain):
-            each.let_go()
+            each.release_header()
         self.assertEqual(msgspec.structs.asdict(command), msgspec.structs.asdict(plain))
         if texts is None:
             self.assertIsNone(header)

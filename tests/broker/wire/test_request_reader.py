@@ -107,7 +107,7 @@ class RequestReaderTests(SynchronousTestCase):
             self.assertEqual(command.fields(), plain.fields())
             if at_once:
                 self.assertEqual(command.header(header_type), header)
-            self.assertEqual(command.let_go(), plain.let_go())
+            self.assertEqual(command.release_header(), plain.release_header())
         self.assertEqual(msgspec.structs.asdict(command), msgspec.structs.asdict(plain))
 
     def test_common_headers_are_read_in_one_pass(self) -> None:
@@ -184,7 +184,7 @@ class RequestReaderTests(SynchronousTestCase):
                     again()
                 except HeaderError:
                     met += 1
-            kept = deeper(command.let_go)()
+            kept = deeper(command.release_header)()
             self.assertIn(kept - len(command.ext_fields) - len("body"), (0, len(data)))
         self.assertTrue(met)
 
