@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
     from twistmq.client.core.subscriptions import Topics
 
+if TYPE_CHECKING:
+    from twistmq.client.core.tracing import Trace
+
 __all__ = ["build_consumer", "build_producer", "split_arguments"]
 
 
@@ -48,6 +51,8 @@ def build_producer(core: ClientCore, given: Mapping[str, Any], timeout_s: float)
     encode = values["encode"]
     sender = Sender(core, options, process_ids(core.client_id),
                     encode.encode if isinstance(encode, Serialiser) else encode)
+    if values["trace"]:
+        sender.trace = _trace(core, options.group)
     if values["on_check"] is not None:
         # Few producers need it.
         from twistmq.client.core.transactions import Checks
@@ -91,7 +96,20 @@ def build_consumer(
                     process_ids(core.client_id))
     file = OffsetFile(core.client_id, group, values["offset_folder"]) if broadcast else None
     member: Member[Any] = Member(core, options, wanted, sender, decode=values["decode"], file=file)
+    if values["trace"]:
+        member.trace = _trace(core, group)
     for name, listeners in (("on_assigned", member.on_assigned), ("on_lost", member.on_lost)):
         if values[name] is not None:
             listeners.append(values[name])
     return member
+
+
+def _trace(core: ClientCore, group: str) -> Trace:
+    """The trace of a producer or consumer."""
+    # Few need it.
+    from twistmq.client.core.tracing import TRACE_GROUP, Trace
+
+    # Readers of traces, our broker among them, need not decompress.
+    options = ProducerOptions(group=f"{TRACE_GROUP}-{group}", compress_over=0)
+    sender = Sender(core, options, process_ids(core.client_id))
+    return Trace(core, sender, sender.preparer, group)

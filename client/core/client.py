@@ -87,7 +87,8 @@ class ClientCore:
     :param fetch: asks for name servers, blocking; see ``twistmq.client.lookup``.
 
     ``on_heartbeat`` functions are called with a broker's address after it took a heartbeat,
-    ``on_close`` ones when the client is closed, before its connections are.
+    ``on_close`` ones when the client is closed, before its connections are. ``before_close`` ones
+    are awaited while it still works.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class ClientCore:
         self.members: list[GroupMember] = []
         self.on_heartbeat: list[Callable[[str], object]] = []
         self.on_close: list[Callable[[], object]] = []
+        self.before_close: list[Callable[[], Awaitable[None]]] = []
         #: The request messages that wait for replies, see ``core.replies``; None: there was none.
         self.replies: object | None = None
         self._heartbeats = False
@@ -303,6 +305,8 @@ class ClientCore:
         """Leave all groups and close the connections."""
         if self.is_closed:
             return
+        for flush in list(self.before_close):
+            await flush()
         for member in list(self.members):
             try:
                 await self.remove(member)

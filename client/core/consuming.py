@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 from twistmq.broker.wire.bodies import (
@@ -42,6 +42,9 @@ from twistmq.client.core.tasks import Future, Task
 from twistmq.client.core.window import ByteTotal, QueueWindow
 from twistmq.client.errors import Closed, OptionError
 from twistmq.client.messages import ReceivedMessage
+
+if TYPE_CHECKING:
+    from twistmq.client.core.tracing import Trace
 
 __all__ = ["Member"]
 
@@ -99,6 +102,8 @@ class Member(Generic[T]):
         self.offsets: OffsetStore = (LocalOffsets(client, file) if options.is_broadcast
                                      else RemoteOffsets(client, self.group))
         self.sender = sender
+        #: Records what is consumed; None: the consumer is not traced.
+        self.trace: Trace | None = None
         self.retries = Retries(client, self.group, sender, self.max_attempts)
         self.locks: Locks | None = (
             Locks(client, self.group, self.held_queues)
@@ -238,6 +243,8 @@ class Member(Generic[T]):
                 self.arrived(held)
             if messages:
                 self.running += len(messages)
+                if self.trace is not None:
+                    self.trace.consuming(held.named, messages)
                 if self.client.interceptors:
                     self.client.interceptors.call(
                         "before_consume", self.options.group, held.named, messages)
@@ -311,6 +318,8 @@ class Member(Generic[T]):
     def _tell(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
+        if self.trace is not None:
+            self.trace.consumed(held.named, messages, outcome)
         if self.client.interceptors:
             self.client.interceptors.call(
                 "after_consume", self.options.group, held.named, messages, outcome)
@@ -429,6 +438,8 @@ class Member(Generic[T]):
         self.held.clear()
         for topic in self.subscriptions:
             self.client.routes.unfollow(topic)
+        if self.trace is not None:
+            await self.trace.close()
         await self.client.remove(self)
 
     async def _wait_for_handlers(self, timeout_ms: float) -> None:

@@ -72,6 +72,16 @@ class TransactionChecks(Protocol):
         """Take the question of a broker."""
 
 
+class SendTrace(Protocol):
+    """Records what was sent, see ``core.tracing``."""
+
+    def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
+        """A message or a batch was stored."""
+
+    async def close(self) -> None:
+        """Send the records that wait."""
+
+
 class Sending:
     """A send under way: its attempts, one after the other.
 
@@ -192,6 +202,9 @@ class Sending:
     def _finish(self, outcome: SendResult | Exception) -> None:
         """Tell the outcome, once."""
         client = self._sender.client
+        trace = self._sender.trace
+        if trace is not None and isinstance(outcome, SendResult):
+            trace.sent(self._message, outcome, client.tasks.now_ms - self._start_ms)
         if client.interceptors:
             failed = isinstance(outcome, Exception)
             client.interceptors.call(
@@ -254,6 +267,8 @@ class Sender:
         self.faults = (Faults(options.latencies, client.tasks.now_ms)
                        if options.avoid_slow else None)
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
+        #: Records what is sent; None: the producer is not traced.
+        self.trace: SendTrace | None = None
         #: Answers brokers that ask about transactions; None: the producer sends none.
         self.checks: TransactionChecks | None = None
         self._probing: Task[None] | None = None
@@ -402,6 +417,8 @@ class Sender:
         """Leave the group; the client goes on."""
         if self.flush_batches in self.client.on_close:
             self.client.on_close.remove(self.flush_batches)
+        if self.trace is not None:
+            await self.trace.close()
         await self.client.remove(self)
 
     def producer_data(self) -> ProducerData:

@@ -1,0 +1,113 @@
+"""The traces of producers and consumers, read back from a running broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from twistmq.broker.testing import running_broker
+from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.broker.wire.record import records_of
+from twistmq.client import Client, Consumer, Message, Producer
+from twistmq.client.core import tracing
+from twistmq.trace.records import (
+    ContextCode,
+    MessageType,
+    Pub,
+    SubAfter,
+    SubBefore,
+    TraceRecord,
+    decode_records,
+)
+
+
+class TraceTests(TestCase):
+    """A broker on a thread of its own."""
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """Start it."""
+        running = running_broker()
+        self.where = running.__enter__().namesrv_address
+        self.addCleanup(running.__exit__, None, None, None)
+
+    def in_thread(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """Run a blocking test beside the reactor."""
+        return deferToThread(function)
+
+    def traces(self) -> list[TraceRecord]:
+        """All records of the trace topic."""
+        found: list[TraceRecord] = []
+        with Client(self.where) as client:
+            for queue in client.read_queues(TRACE_TOPIC):
+                for message in records_of(client.pull(queue, 0).body):
+                    decoded = decode_records(message.body)
+                    self.assertEqual(decoded.bad_count, 0)
+                    found += decoded.records
+        return found
+
+    def test_sends_and_consumptions_are_traced(self) -> Deferred[Any]:
+        """The close sends what waits; the ids join the records."""
+        def run() -> None:
+            with Producer(self.where, group="p", trace=True) as producer:
+                sent = producer.send("T", b"12345", tags="a", keys=["k"])
+                timed = producer.send("T", b"1", delay_ms=60_000)
+                batch = producer.send_batch([Message("T", b"2"), Message("T", b"3")])
+            with Consumer(self.where, group="g", topics={"T": "a"}, start="first",
+                          trace=True) as consumer:
+                consumer.run(lambda message: consumer.stop(), workers=1)
+            records = self.traces()
+            pubs = {each.message_id: each for each in records if isinstance(each, Pub)}
+            self.assertEqual(set(pubs), {sent.id, timed.id, batch.id})
+            pub = pubs[sent.id]
+            self.assertEqual((pub.group, pub.topic, pub.tags, pub.keys, pub.body_length,
+                              pub.offset_message_id, pub.message_type, pub.success),
+                             ("p", "T", "a", "k", 5, sent.offset_id, MessageType.NORMAL, True))
+            self.assertEqual(pubs[timed.id].message_type, MessageType.DELAY)
+            [before] = [each for each in records if isinstance(each, SubBefore)]
+            [after] = [each for each in records if isinstance(each, SubAfter)]
+            self.assertEqual((before.group, before.message_id, before.keys),
+                             ("g", sent.id, "k"))
+            self.assertEqual((after.request_id, after.message_id, after.context_code, after.group),
+                             (before.request_id, sent.id, ContextCode.SUCCESS, "g"))
+
+        return self.in_thread(run)
+
+    def test_records_that_wait_are_bounded(self) -> Deferred[Any]:
+        """What is over the bound is dropped, not kept."""
+        self.patch(tracing, "QUEUE_MAX", 30)
+        self.patch(tracing, "BATCH", 1000)
+
+        def run() -> None:
+            with Producer(self.where, group="p", trace=True) as producer:
+                waiting = [producer.send_soon("T", b"1") for _ in range(50)]
+                self.assertEqual(len([each.result() for each in waiting]), 50)
+            self.assertEqual(len(self.traces()), 30)
+
+        return self.in_thread(run)
+
+    def test_many_records_go_in_several_messages(self) -> Deferred[Any]:
+        """Long keys make more of them; not one record is lost."""
+        def run() -> None:
+            with Producer(self.where, group="p", trace=True) as producer:
+                producer.send_many([Message("T", b"1", keys=["k" * 3000 + str(number)])
+                                    for number in range(50)])
+            self.assertEqual(len(self.traces()), 50)
+
+        return self.in_thread(run)
+
+    def test_a_producer_that_shares_a_client_sends_its_traces_when_it_closes(
+            self) -> Deferred[Any]:
+        """The client stays open."""
+        def run() -> None:
+            with Client(self.where) as client:
+                with Producer(client, group="p", trace=True) as producer:
+                    producer.send("T", b"1")
+                self.assertEqual(len(self.traces()), 1)
+
+        return self.in_thread(run)
