@@ -434,7 +434,9 @@ class Member(Generic[T]):
             for message in held.window.drop():
                 message.lost = True
         if self.locks is not None:
-            self.locks.unlock_all([held.queue for held in self.held.values()])
+            # The lock of a handler that still runs ends by itself, at the broker.
+            self.locks.unlock_all([held.queue for held in self.held.values()
+                                   if not held.window.running_count])
         self.held.clear()
         for topic in self.subscriptions:
             self.client.routes.unfollow(topic)

@@ -6,7 +6,7 @@ broker says that the members changed (40), when a route changes, and each second
 is missing: a lock, a first offset, the list of members.
 
 A queue that goes is dropped first: what waits is forgotten, running messages are marked as lost.
-Its offset is committed, and its lock given back when its handler ends or half a second later. A new
+Its offset is committed, and its lock given back when its handler ends. A new
 queue is pulled half a second after it came, so that the member before it can commit.
 
 Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.findConsumerIdList
@@ -52,8 +52,9 @@ log = logging.getLogger("twistmq.client")
 MIN_INTERVAL_MS: Final = 1000
 #: The wait before a lock that was refused is asked for again, ms.
 LOCK_RETRY_MS: Final = 500
-#: How long the handler of a lost ordered queue is waited for before its lock is given back, ms.
-UNLOCK_WAIT_MS: Final = 500
+#: How long the handler of a lost ordered queue is waited for before its lock is given back, ms: a
+#: broker takes a lock back by itself when it was not renewed for so long.
+UNLOCK_WAIT_MS: Final = 60_000
 #: How long the commit of a lost queue may take, ms.
 COMMIT_WAIT_MS: Final = 1000
 _MEMBERS_TIMEOUT_MS: Final = 3000
@@ -69,6 +70,8 @@ class Rebalance(Generic[T]):
         self._is_wanted = False
         self._loop: Task[None] | None = None
         self._last_ms = float("-inf")
+        #: Ordered queues that are lost while their handler runs.
+        self._ending: set[MessageQueue] = set()
 
     async def begin(self) -> None:
         """Find the topics, be known to the brokers, and start the rounds."""
@@ -218,16 +221,18 @@ class Rebalance(Generic[T]):
                         len(lost))
         if member.locks is not None:
             for held in lost:
+                self._ending.add(held.queue)
                 self._client.tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
         _tell(member.on_lost, lost)
 
     async def _unlock(self, held: Held[T]) -> None:
-        """Give a lock back once the handler ended, or half a second later."""
+        """Give a lock back once the handler ended; the queue is not taken again before."""
         assert self._member.locks is not None
         end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
         while held.window.running_count and self._client.tasks.now_ms < end_ms:
             await self._client.tasks.sleep(20)
+        self._ending.discard(held.queue)
         if held.queue not in self._member.held:
             self._member.locks.unlock_all([held.queue])
 
@@ -239,6 +244,7 @@ class Rebalance(Generic[T]):
         if not queues:
             return []
         if member.locks is not None:
+            queues = [queue for queue in queues if queue not in self._ending]
             locked = await member.locks.lock(queues)
             queues = [queue for queue in queues if queue in locked]
         starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")

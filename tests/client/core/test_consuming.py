@@ -316,6 +316,36 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.broker.locks, {})
 
 
+    def test_a_lost_queue_stays_locked_until_its_handler_ends(self) -> None:
+        """The member does not take it again before, either."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        batch = box.member.take(1)
+        assert batch is not None
+        self.broker.members["g"].add("10.0.0.0@aaa")
+        box.notify()
+        box.advance(10_000)
+        self.assertEqual((box.member.held, self.broker.locks),
+                         ({}, {queue(0): "10.0.0.1@test"}))
+        self.broker.members["g"].remove("10.0.0.0@aaa")
+        box.notify()
+        box.advance(10_000)
+        self.assertEqual(box.member.held, {})
+        self.broker.members["g"].add("10.0.0.0@aaa")
+        box.member.succeed(batch.held, batch.messages)
+        box.advance(100)
+        self.assertEqual(self.broker.locks, {})
+
+    def test_close_leaves_the_lock_of_a_handler_that_runs(self) -> None:
+        """Another member would handle the same queue beside it."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        self.assertIsNotNone(box.member.take(1))
+        box.run(box.member.close(1_000))
+        box.settle()
+        self.assertEqual(self.broker.locks, {queue(0): "10.0.0.1@test"})
+
+
 class FailureTests(SynchronousTestCase):
     """A start that fails."""
 
