@@ -44,6 +44,8 @@ _PLACES: Final = {
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",
     "broker/store/test_simulation_mutations.py": "crash",
+    "client/test_simulation.py": "crash",
+    "client/test_simulation_mutations.py": "crash",
     "transaction/test_kill.py": "crash",
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.

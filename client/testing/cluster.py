@@ -28,7 +28,7 @@ T = TypeVar("T")
 #: Where the name server is.
 NAMESRV: Final = "10.0.0.9:9876"
 #: How often the servers run their periodic tasks, ms.
-_TICK_MS: Final = 500
+_TICK_MS: Final = 1000
 _BEGIN_MS: Final = 1_700_000_000_000
 
 

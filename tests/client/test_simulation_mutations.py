@@ -1,0 +1,94 @@
+"""The simulation finds what it is for: each of these mutations of the client fails some seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.simulation import ClientSimulation, SimulationFailed
+from twistmq.client.core import rebalance
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.ordering import Locks
+from twistmq.client.core.tasks import Future
+from twistmq.client.core.window import QueueWindow
+from twistmq.client.errors import Closed
+
+#: Seeds in which each has to be found: several times those that it took.
+SEED_COUNT = 60
+
+
+class MutationTests(SynchronousTestCase):
+    """One mutation each."""
+
+    def assert_found(self, target: object, name: str, mutation: Any, *, text: str) -> None:
+        """Some seed fails, and says so, while a part of the client is replaced."""
+        self.patch(target, name, mutation)
+        with self.assertRaises(SimulationFailed) as caught:
+            for seed in range(SEED_COUNT):
+                ClientSimulation(seed).run()
+        self.assertIn(text, str(caught.exception).partition("\n")[0])
+
+    def test_an_unfinished_message_is_committed(self) -> None:
+        """The offset behind everything that was read is committed."""
+        def end(window: QueueWindow[Any]) -> int:
+            if not window.is_dropped:
+                window._committable = max(window._committable, window._last_offset + 1)
+            return window._committable
+
+        self.assert_found(QueueWindow, "committable", property(end), text="not finished")
+
+    def test_a_lock_is_given_back_too_early(self) -> None:
+        """The handler of a lost queue still runs."""
+        self.assert_found(rebalance, "UNLOCK_WAIT_MS", 0, text="handle one of the same queue")
+
+    def test_no_lock_is_needed(self) -> None:
+        """Each member believes that it has the locks."""
+        async def lock(locks: Locks, queues: Any) -> set[Any]:
+            return set(queues)
+
+        self.assert_found(Locks, "lock", lock, text="handle one of the same queue")
+
+    def test_messages_are_handed_out_after_the_queue_is_lost(self) -> None:
+        """A lost queue keeps what waits, and its results count."""
+        self.assert_found(QueueWindow, "drop", lambda window: [], text="PromiseBroken")
+
+    def test_the_notice_of_a_cancelled_wait_is_lost(self) -> None:
+        """Another worker that waits does not hear of the messages."""
+        async def careless(member: Member[Any]) -> None:
+            while member.is_closing or not member._ready:
+                if member.is_closing:
+                    raise Closed("the consumer is closed")
+                waiter: Future[None] = Future()
+                member._waiting.append(waiter)
+                try:
+                    await waiter
+                finally:
+                    if waiter in member._waiting:
+                        member._waiting.remove(waiter)
+
+        self.assert_found(Member, "ready", careless, text="its workers wait")
+
+    def test_close_commits_nothing(self) -> None:
+        """What was finished since the last commit comes again."""
+        commit = Member.commit
+
+        async def no_commit(member: Member[Any], queues: Any = None) -> None:
+            if not member.is_closing:
+                await commit(member, queues)
+
+        self.assert_found(Member, "commit", no_commit, text="comes again")
+
+    def test_messages_of_an_order_overtake_each_other(self) -> None:
+        """The next messages are handed out while some run."""
+        def take(window: QueueWindow[Any], most: int, now_ms: int) -> list[Any]:
+            return window.take(most, now_ms)
+
+        def arrived(member: Member[Any], held: Any) -> None:
+            if not held.is_ready and held.window.waiting_count and not held.window.is_dropped:
+                held.is_ready = True
+                member._ready.append(held)
+                member._notify()
+
+        self.patch(Member, "arrived", arrived)
+        self.assert_found(QueueWindow, "take_in_order", take, text="is handled before")
