@@ -263,6 +263,9 @@ class Scheduler:
     async def all_of(self, futures: Iterable[Future[T]]) -> list[T | BaseException]:
         """Wait until all futures are done; :returns: a result or an error of each, in order."""
         waiting = list(futures)
+        for future in waiting:
+            # The error of a later one is not lost while an earlier one is waited for.
+            future.when_done(_taken)
         outcomes: list[T | BaseException] = []
         for future in waiting:
             if not future.is_done:
@@ -312,3 +315,7 @@ class Scheduler:
             heapq.heappop(self._timers)
             self._cancelled = max(self._cancelled - 1, 0)
         return self._timers[0][0] if self._timers else None
+
+
+def _taken(_: Future[Any]) -> None:
+    """The outcome of a future is looked at later."""

@@ -93,6 +93,24 @@ class SchedulerTests(SynchronousTestCase):
         self.tasks.run()
         self.assertEqual(failed, [("one", "no")])
 
+    def test_an_error_is_not_reported_while_all_of_them_are_waited_for(self) -> None:
+        """Not even when it comes before those that were named before it."""
+        failed = []
+        self.tasks.on_failure = lambda task, error: failed.append(str(error))
+
+        async def fail() -> None:
+            await self.tasks.sleep(10)
+            raise ValueError("no")
+
+        waiting = self.tasks.spawn(self.tasks.all_of(
+            [self.tasks.spawn(self._sleep(50)), self.tasks.spawn(fail())]))
+        self.tasks.run()
+        for _ in range(2):
+            self.clock.now_ms += 30
+            self.tasks.run()
+        self.assertIsInstance(waiting.result()[1], ValueError)
+        self.assertEqual(failed, [])
+
     def test_cancelled_timers_do_not_pile_up(self) -> None:
         """Timers that are cancelled long before their time are cleared out."""
         for _ in range(10_000):
