@@ -1,4 +1,4 @@
-"""The names that a plugin may use of the broker, in one place.
+"""The names that a plugin may use of the broker; ``plugins/HOOKS.md`` says how one is written.
 
     from twistmq.broker.api import Broker, RequestRefused, ResponseCode, hookimpl
 

@@ -150,13 +150,21 @@ def word_filter(address, topic):
 - Two plugins with one name: a third party's replaces the stock plugin of its name. A plugin
   with a setting of another one is left out; of two handlers, commands or metrics with one code or
   name, those of the plugin called first are used.
+- The pyproject.toml of a plugin has `[build-system]` with `requires = ["setuptools>=77"]`,
+  `[project]` with name, version and `dependencies = ["twistmq~=0.1.0"]`, the entry point as in
+  README.md, and `[tool.setuptools]` with `py-modules = ["word_filter"]`.
+- How does it log? By `log = Logger()` in its class, of `twisted.logger`.
 - Hooks that run before there is a broker are static or class methods: `register_settings`,
   `register_setting_checks`, `register_commands`, `register_store_files`; write `@staticmethod`
   above `@hookimpl`.
 - Which codes are free? From 30,000 to 99,999: neither Apache's brokers nor twistmq use any of them.
 - How is a header read? By the class that the row names: a field without a default must be there, a
   field `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the
-  handler is called. Without a class, `request.command.fields()` is a dict of texts.
+  handler is called. Fields are `str`, `int` or `bool`, or one of them `| None`. Without a class,
+  `request.command.fields()` is a dict of texts. The header of a reply is such a class too:
+  `Reply(header=UsageHeader(used_bytes=3))`.
+- Was a send stored? In `replies` of `after_send` each is an object with a `code`, which is 0 for
+  stored, the `Deferred` of one, or None where the client wants no answer.
 - May a handler wait? Yes, but it is no `async def`: it returns a Deferred of the reply, such as
   `Deferred.fromCoroutine(answer(request))`. To refuse, it raises
   `RequestRefused(code, remark)`.
@@ -191,8 +199,10 @@ with running_broker({"word_filter.word": "secret"}, plugins=[("mine", WordFilter
 ```
 
 The client's `send` and `pull` raise `RequestRefused` when the broker refuses; `request` gives the
-reply whatever its code. `twistmq.broker.testing.BrokerTestCase` is the same for trial, with
-`async def` tests. An object with hooks is a plugin too, also in tests.
+reply whatever its code: `code`, `remark`, `body`, and `fields()`, its header as a dict of texts.
+A plugin of `plugins` that would be left out is an error here.
+`twistmq.broker.testing.BrokerTestCase` is the same for trial, with `async def` tests. An object
+with hooks is a plugin too, also in tests.
 
 """
 

@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.net.client_tls import ssl_context
@@ -168,7 +169,8 @@ def running_broker(
     :param data: the folder of everything they keep; None: a temporary one, removed afterwards.
     :param io: the broker's disk; None: the real one.
     :param namesrv_plugins: those of the name server.
-    :raises BrokerError, SettingsError: when they cannot start; the text says why.
+    :raises BrokerError, SettingsError: when they cannot start, or one of ``plugins`` is left out;
+        the text says why.
     """
     folder = Path(tempfile.mkdtemp(prefix="twistmq-")) if data is None else Path(data)
     thread = ReactorThread()
@@ -177,6 +179,10 @@ def running_broker(
     def start() -> Any:
         nonlocal service
         service = up_service(thread.reactor, folder, settings, plugins, io, namesrv_plugins)
+        left_out = [notice for notice in service.broker.kernel.hooks.notices
+                    if any(notice.startswith(f"plugin {name} ") for name, _ in plugins)]
+        if left_out:
+            raise SettingsError("; ".join(left_out))
         service.startService()
         return service.started
 

@@ -31,6 +31,21 @@ from twistmq.broker.wire.record import MessageRecord
 class RunningBrokerTests(SynchronousTestCase):
     """``running_broker`` in plain synchronous code."""
 
+    def test_a_plugin_that_does_not_fit_is_an_error(self) -> None:
+        """A test of a plugin cannot pass because the plugin is left out."""
+        class Misfit:
+            @hookimpl
+            def before_send(self, batc: object) -> None:
+                """It has an argument that no hook has."""
+
+        def run() -> None:
+            with running_broker(plugins=[("misfit", Misfit)]):
+                raise AssertionError("it started")
+
+        error = self.assertRaises(SettingsError, run)
+        self.assertIn("misfit", str(error))
+        self.assertIn("batc", str(error))
+
     def test_send_and_pull(self) -> None:
         """What is sent is pulled, with tag and key; the name server knows the topic."""
         with running_broker() as broker, broker.client() as client:
