@@ -52,5 +52,6 @@ def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:
         return error.level
     if isinstance(error, Dead):
         return -1
+    message.error = error
     log.warning("the handler of %r failed", message, exc_info=error)
     return 0

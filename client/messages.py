@@ -205,8 +205,8 @@ class ReceivedMessage(Generic[T]):
     :param decode: makes the value; None: the value is the body.
     """
 
-    __slots__ = ("_body", "_decode", "_properties", "_value", "earlier_attempts", "lost", "offset",
-                 "queue", "record", "topic")
+    __slots__ = ("_body", "_decode", "_properties", "_value", "earlier_attempts", "error", "lost",
+                 "offset", "queue", "record", "topic")
 
     def __init__(
         self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
@@ -219,6 +219,8 @@ class ReceivedMessage(Generic[T]):
         self.lost = False
         #: Attempts that its handler had with it in this process, in order.
         self.earlier_attempts = 0
+        #: What its handler raised last in this process.
+        self.error: Exception | None = None
         self._decode = decode
         self._body: bytes | None = None
         self._value: T | None = None

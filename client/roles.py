@@ -69,6 +69,7 @@ def build_consumer(
     from twistmq.client.core.consuming import Member
     from twistmq.client.core.flow import PullLimits
     from twistmq.client.core.held import MemberOptions
+    from twistmq.client.core.remote import serve_tools
     from twistmq.client.core.strategies import Averagely
     from twistmq.client.core.subscriptions import subscription, subscriptions
     from twistmq.client.offset_file import OffsetFile
@@ -101,6 +102,7 @@ def build_consumer(
     for name, listeners in (("on_assigned", member.on_assigned), ("on_lost", member.on_lost)):
         if values[name] is not None:
             listeners.append(values[name])
+    serve_tools(core)
     return member
 
 

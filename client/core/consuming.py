@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from twistmq.broker.codes import ResponseCode
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 from twistmq.broker.wire.bodies import (
     ConsumeFromWhere,
@@ -37,10 +38,11 @@ from twistmq.client.core.ordering import Locks
 from twistmq.client.core.rebalance import Rebalance
 from twistmq.client.core.retries import DEAD_LEVEL, Retries
 from twistmq.client.core.sending import Sender
+from twistmq.client.core.stats import MemberStats
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.core.window import ByteTotal, QueueWindow
-from twistmq.client.errors import Closed, OptionError
+from twistmq.client.errors import Busy, Closed, OptionError
 from twistmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ MAX_ATTEMPTS: Final = 16
 #: When a retry topic that was just made is looked for, ms.
 _RETRY_TOPIC_MS: Final = 1000
 _INT32_MAX: Final = 2**31 - 1
+#: Messages of tools that may wait at once.
+_DIRECT_MAX: Final = 64
 #: How often messages that run for too long are looked for, ms at most.
 _EXPIRE_MS: Final = 60_000
 #: The delay level of a message whose handler takes too long. Source: cleanExpiredMsg.
@@ -77,6 +81,9 @@ class Member(Generic[T]):
 
     ``on_assigned`` and ``on_lost`` are called with the queues that came and went.
     """
+
+    #: As heartbeats and tools call this kind of consumer.
+    consume_type = ConsumeType.CONSUME_PASSIVELY
 
     def __init__(
         self, client: ClientCore, options: MemberOptions, wanted: Mapping[str, Subscription],
@@ -122,6 +129,11 @@ class Member(Generic[T]):
         #: Messages that were handed out and are not finished.
         self.running = 0
         self._idle: Future[None] | None = None
+        self.stats = MemberStats()
+        #: When the member was made, Unix ms.
+        self.started_ms = client.tasks.clock.wall_ms()
+        #: Messages of tools that have no result yet.
+        self._direct_count = 0
 
     @property
     def max_attempts(self) -> int:
@@ -142,7 +154,7 @@ class Member(Generic[T]):
                  ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if start == "first" else
                  ConsumeFromWhere.CONSUME_FROM_TIMESTAMP)
         return ConsumerData(
-            group_name=self.group, consume_type=ConsumeType.CONSUME_PASSIVELY,
+            group_name=self.group, consume_type=self.consume_type,
             message_model=(MessageModel.BROADCASTING if self.options.is_broadcast
                            else MessageModel.CLUSTERING),
             consume_from_where=where,
@@ -242,6 +254,7 @@ class Member(Generic[T]):
                 messages = window.take(most, int(now_ms))
                 self.arrived(held)
             if messages:
+                held.taken_ms = now_ms
                 self.running += len(messages)
                 if self.trace is not None:
                     self.trace.consuming(held.named, messages)
@@ -288,6 +301,8 @@ class Member(Generic[T]):
     def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Handlers finished these messages of one queue."""
         self._tell(held, messages, "success")
+        if held.outcome is not None:
+            held.outcome.set_result(True)
         held.window.done_all(messages)
         self._ended(len(messages), held)
 
@@ -304,7 +319,11 @@ class Member(Generic[T]):
         :param level: the delay level of the next attempt; 0: the broker chooses; -1: no more.
         """
         self._tell(held, messages, "retry")
-        if self.options.is_broadcast:
+        if held.outcome is not None:
+            held.outcome.set_result(False)
+            held.window.done_all(messages)
+            self._ended(len(messages), held)
+        elif self.options.is_broadcast:
             for message in messages:
                 log.warning("%r failed, and is dropped: the group broadcasts", message)
             held.window.done_all(messages)
@@ -320,6 +339,11 @@ class Member(Generic[T]):
     ) -> None:
         if self.trace is not None:
             self.trace.consumed(held.named, messages, outcome)
+        now_ms = self.tasks.now_ms
+        begin_ms = held.window.began_ms(messages[0].offset) if messages else None
+        if begin_ms is not None:
+            self.stats.handled(held.queue.topic, now_ms, len(messages), now_ms - begin_ms,
+                               is_success=outcome == "success")
         if self.client.interceptors:
             self.client.interceptors.call(
                 "after_consume", self.options.group, held.named, messages, outcome)
@@ -378,6 +402,36 @@ class Member(Generic[T]):
         if self._idle is not None and self.running <= 0:
             self._idle.set_result(None)
 
+    async def consume_now(self, message: ReceivedMessage[T], timeout_ms: float) -> bool:
+        """Hand out a message that a tool sent; :returns: whether it was processed.
+
+        It counts for no offset, and is not sent back.
+
+        :raises Busy: when too many of them wait.
+        :raises Closed: when the consumer closes.
+        :raises TimeoutError: when there is no result in time; it is handed out no more.
+        """
+        if self.is_closing:
+            raise Closed("the consumer is closed")
+        if self._direct_count >= _DIRECT_MAX:
+            raise Busy(ResponseCode.SYSTEM_BUSY, f"{_DIRECT_MAX} messages of tools wait already")
+        window: QueueWindow[Any] = QueueWindow(
+            message.queue, message.offset, int(self.tasks.now_ms), self.total)
+        held = Held(message.queue, message.queue, Subscription(message.queue.topic), window,
+                    message.offset)
+        outcome: Future[bool] = Future()
+        held.outcome = outcome
+        window.locked(int(self.tasks.now_ms))
+        window.put([message], [message.record.size])
+        self._direct_count += 1
+        self.arrived(held)
+        try:
+            return await self.tasks.within(timeout_ms, outcome, lambda: TimeoutError(
+                f"the handler did not end in {timeout_ms:.0f} ms"))
+        finally:
+            self._direct_count -= 1
+            window.drop()
+
     async def _expire_always(self) -> None:
         """Send back the messages whose handlers take too long; their late results do not count."""
         timeout_ms = self.options.consume_timeout_ms
@@ -406,6 +460,26 @@ class Member(Generic[T]):
         for held in list(self.held.values()) if queues is None else queues:
             if held.queue in kept:
                 held.committed = kept[held.queue]
+
+    async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue queues at other offsets, also at lower ones; what was read is forgotten.
+
+        Results of messages that run do not count. Queues of other members are left out.
+        """
+        moved = {queue: offset for queue, offset in offsets.items() if queue in self.held}
+        for queue, offset in moved.items():
+            window = self.held[queue].window
+            for message in window.drop():
+                message.lost = True
+            window.freeze_at(offset)
+        if not moved:
+            return
+        log.warning("group %s: these queues continue at other offsets: %s", self.group,
+                    ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()))
+        for queue, offset in (await self.offsets.write(moved)).items():
+            if queue in self.held and self.held[queue].window.is_dropped:
+                self.held[queue].committed = offset
+        self.rebalance.wake()
 
     async def _commit_always(self) -> None:
         await self.tasks.sleep(min(COMMIT_FIRST_MS, self.options.commit_ms * 2))

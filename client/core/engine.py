@@ -232,6 +232,18 @@ class Engine:
             connection.link.send_oneway(code, header, body)
             self._wrote(connection)
 
+    def answer(
+        self, connection: Connection, request: RemotingCommand, code: int, body: bytes = b"",
+        remark: str | None = None,
+    ) -> None:
+        """Answer a request of a server later than its handler returned.
+
+        Without effect when the connection ended.
+        """
+        if connection.number in self._connections:
+            connection.link.answer(request, code, None, body, remark)
+            self._wrote(connection)
+
     def in_thread(self, function: Callable[[], T]) -> Future[T]:
         """Have the shell run a function that blocks; :returns: its result."""
         number = next(self._numbers)

@@ -103,28 +103,26 @@ class Fetcher(Generic[T]):
                 return 0
             if commit is not None:
                 held.committed = commit
-            await self._take(held, result)
+            await self._take(held, result, client.tasks.now_ms - now_ms)
         finally:
             member.flow.end(under_way)
         return 0
 
-    async def _take(self, held: Held[T], result: PullResult) -> None:
+    async def _take(self, held: Held[T], result: PullResult, duration_ms: float) -> None:
         """Put the messages of an answer into the window."""
         member = self._member
         held.broker_id = result.broker_id
         if result.status is PullStatus.OFFSET_MOVED:
             log.warning("group %s: %s has no offset %d, and continues at %d", member.group,
                         held.queue, held.next_offset, result.next_offset)
-            for message in held.window.drop():
-                message.lost = True
-            held.window.freeze_at(result.next_offset)
-            await member.commit([held])
-            member.rebalance.wake()
+            await member.move_to({held.queue: result.next_offset})
             return
         held.next_offset = result.next_offset
         if result.status is PullStatus.FOUND:
             messages = messages_of(result, held.named, held.subscription.tags, member.decode)
             if messages:
+                member.stats.pulled(held.queue.topic, self._client.tasks.now_ms, len(messages),
+                                    duration_ms)
                 held.window.put(messages, [message.record.size for message in messages])
                 member.arrived(held)
                 return

@@ -13,7 +13,7 @@ from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.flow import CACHE_BYTES_MAX, PullLimits
 from twistmq.client.core.strategies import Averagely, Strategy
 from twistmq.client.core.subscriptions import Subscription
-from twistmq.client.core.tasks import Task
+from twistmq.client.core.tasks import Future, Task
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.messages import ReceivedMessage
 
@@ -53,7 +53,8 @@ class Held(Generic[T]):
     """A queue of this member."""
 
     __slots__ = ("broker_id", "committed", "in_order_until_ms", "is_paused", "is_ready",
-                 "named", "next_offset", "queue", "subscription", "task", "window")
+                 "named", "next_offset", "outcome", "queue", "subscription", "taken_ms", "task",
+                 "window")
 
     def __init__(
         self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
@@ -76,6 +77,10 @@ class Held(Generic[T]):
         #: In order: nothing is handed out before this, after a failure.
         self.in_order_until_ms = 0.0
         self.task: Task[None] | None = None
+        #: When messages were handed out last, or the queue came; steady clock.
+        self.taken_ms: float = window.pulled_ms
+        #: Of a message that a tool sent, instead of a queue: whether it is processed.
+        self.outcome: Future[bool] | None = None
 
 
 class Batch(Generic[T]):

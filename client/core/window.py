@@ -137,6 +137,11 @@ class QueueWindow(Generic[M]):
             order.popleft()
         return order[0] if order else None
 
+    def began_ms(self, offset: int) -> int | None:
+        """When a message that runs was handed out; None when it does not run."""
+        entry = self._running.get(offset)
+        return None if entry is None else entry[0]
+
     # --- in and out
 
     def put(self, messages: Sequence[M], sizes: Sequence[int]) -> int:

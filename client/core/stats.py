@@ -1,0 +1,120 @@
+"""What a consumer did in the last minute, by topic: the numbers that ``consumerStatus`` shows.
+
+Source: ConsumerStatsManager, StatsItem, ConsumeStatus @5.3.3. Differs from Apache: the time of a
+handler is counted from when its message was handed out, the wait for a free worker included.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+__all__ = ["MemberStats", "SlidingSum", "TopicStats"]
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+#: Into so many parts a span is divided: a sum is exact to one of them.
+_PARTS: Final = 6
+
+
+class SlidingSum:
+    """Counts events and adds up a value of each, over the last span of time.
+
+    :param span_ms: the span.
+    """
+
+    __slots__ = ("_parts", "_span_ms")
+
+    def __init__(self, span_ms: int = MINUTE_MS) -> None:
+        self._span_ms = span_ms
+        #: Number of the part of time, events, sum of values; the newest is the last.
+        self._parts: deque[tuple[int, int, float]] = deque()
+
+    def add(self, now_ms: float, count: int, value: float = 0.0) -> None:
+        """Count events.
+
+        :param now_ms: steady clock.
+        :param value: the sum of their values.
+        """
+        number = int(now_ms * _PARTS // self._span_ms)
+        if self._parts and self._parts[-1][0] == number:
+            _, events, total = self._parts.pop()
+            self._parts.append((number, events + count, total + value))
+        else:
+            self._parts.append((number, count, value))
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        while self._parts and self._parts[0][0] <= number - _PARTS:
+            self._parts.popleft()
+
+    def count(self, now_ms: float) -> int:
+        """How many events there were."""
+        self._forget(int(now_ms * _PARTS // self._span_ms))
+        return sum(part[1] for part in self._parts)
+
+    def rate(self, now_ms: float) -> float:
+        """Events a second."""
+        return self.count(now_ms) * 1000 / self._span_ms
+
+    def mean(self, now_ms: float) -> float:
+        """The mean of the values; 0.0 without an event."""
+        count = self.count(now_ms)
+        return sum(part[2] for part in self._parts) / count if count else 0.0
+
+
+class TopicStats:
+    """The numbers of one topic."""
+
+    __slots__ = ("failed", "failed_in_hour", "handled", "pulled", "pulls", "succeeded")
+
+    def __init__(self) -> None:
+        #: Pulls that found messages, with their duration in ms; and the messages.
+        self.pulls = SlidingSum()
+        self.pulled = SlidingSum()
+        #: Results of handlers, with the ms since the message was handed out.
+        self.handled = SlidingSum()
+        #: Messages by result.
+        self.succeeded = SlidingSum()
+        self.failed = SlidingSum()
+        self.failed_in_hour = SlidingSum(HOUR_MS)
+
+    def table(self, now_ms: float) -> dict[str, float]:
+        """The fields of Apache's ConsumeStatus: ms, and messages a second."""
+        return {
+            "pullRT": self.pulls.mean(now_ms), "pullTPS": self.pulled.rate(now_ms),
+            "consumeRT": self.handled.mean(now_ms),
+            "consumeOKTPS": self.succeeded.rate(now_ms),
+            "consumeFailedTPS": self.failed.rate(now_ms),
+            "consumeFailedMsgs": self.failed_in_hour.count(now_ms)}
+
+
+class MemberStats:
+    """The numbers of a member, by topic."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicStats] = {}
+
+    def _of(self, topic: str) -> TopicStats:
+        stats = self.topics.get(topic)
+        if stats is None:
+            stats = self.topics[topic] = TopicStats()
+        return stats
+
+    def pulled(self, topic: str, now_ms: float, count: int, duration_ms: float) -> None:
+        """A pull found messages."""
+        stats = self._of(topic)
+        stats.pulls.add(now_ms, 1, duration_ms)
+        stats.pulled.add(now_ms, count)
+
+    def handled(
+        self, topic: str, now_ms: float, count: int, duration_ms: float, *, is_success: bool
+    ) -> None:
+        """Messages have a result."""
+        stats = self._of(topic)
+        stats.handled.add(now_ms, 1, duration_ms)
+        if is_success:
+            stats.succeeded.add(now_ms, count)
+        else:
+            stats.failed.add(now_ms, count)
+            stats.failed_in_hour.add(now_ms, count)
