@@ -161,12 +161,9 @@ def _queue_info(member: Member[Any], held: Held[Any]) -> dict[str, int | bool]:
 
 
 def _stacks() -> str:
-    """The stack of each thread of the process."""
-    import threading
-
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return "\n".join(f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
-                     for ident, frame in sys._current_frames().items())
+    """The stack of each thread of the process, by number: names of threads are the shells'."""
+    return "\n".join(f"thread {number}\n{''.join(traceback.format_stack(frame))}"
+                     for number, frame in sys._current_frames().items())
 
 
 # --- one message

@@ -145,7 +145,7 @@ class RunningInfoTests(ToolCase):
         """A group that is not there is an error."""
         info = ConsumerRunningInfo.decode(self.info(stack=True).body)
         assert info.jstack is not None
-        self.assertIn("MainThread", info.jstack)
+        self.assertIn("thread ", info.jstack)
         self.assertIn("test_the_stacks_of_all_threads", info.jstack)
         reply = self.info(group="other")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
