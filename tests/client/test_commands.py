@@ -81,13 +81,13 @@ class CommandTests(TestCase):
         def run() -> None:
             bad = self.run_command("produce", "a b", given="x")
             self.assertEqual(bad.exit_code, 1)
-            self.assertEqual(len(bad.stderr.splitlines()), 1)
+            self.assertEqual(len(bad.output.splitlines()), 1)
             self.assertEqual(self.run_command("produce", "t", "-H", "x", given="y").exit_code, 2)
             self.assertEqual(
                 self.run_command("consume", "t", "-g", "g", "--to", "end").exit_code, 2)
             gone = CliRunner().invoke(twistmq, ["consume", "t", "-n", "127.0.0.1:9"])
             self.assertEqual(gone.exit_code, 1)
-            self.assertIn("127.0.0.1:9", gone.stderr)
+            self.assertIn("127.0.0.1:9", gone.output)
 
         return deferToThread(run)
 
