@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.simulation import ClientSimulation, SimulationFailed
@@ -41,7 +43,10 @@ class SimulationTests(SynchronousTestCase):
 
     def test_a_failure_says_which_seed(self) -> None:
         """A failure says which seed, what it did and how to replay it."""
-        self.patch(Member, "take", lambda member, most: None)
+        def take_nothing(member: Member[Any], most: int) -> None:
+            member._ready.clear()
+
+        self.patch(Member, "take", take_nothing)
         with self.assertRaises(SimulationFailed) as caught:
             ClientSimulation(3).run()
         self.assertRegex(str(caught.exception), r"(?s)^seed 3: .* joins\n.*"
