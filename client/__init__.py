@@ -48,15 +48,16 @@ if TYPE_CHECKING:
         SendResult,
     )
     from twistmq.client.producer import Producer
+    from twistmq.client.pull_consumer import PullConsumer
 
 __all__ = [
     "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
     "Credentials", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
     "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "Producer",
-    "PullResult", "PullStatus", "ReceivedMessage", "Rejected", "RemotingConnectError",
-    "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
-    "Retry", "SendFailed", "SendResult", "Sql", "TopicMissing", "Undecodable", "Unsupported",
-    "sql",
+    "PullConsumer", "PullResult", "PullStatus", "ReceivedMessage", "Rejected",
+    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
+    "TopicMissing", "Undecodable", "Unsupported", "sql",
 ]
 
 _MODULES: Final = {
@@ -71,6 +72,7 @@ _MODULES: Final = {
         "TopicMissing", "Undecodable", "Unsupported"],
     "twistmq.client.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
     "twistmq.client.producer": ["Producer"],
+    "twistmq.client.pull_consumer": ["PullConsumer"],
     "twistmq.client.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
 }

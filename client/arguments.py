@@ -17,7 +17,7 @@ from twistmq.client.core.strategies import Strategy
 from twistmq.client.interceptors import Interceptor
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 
-__all__ = ["ClientArguments", "ConsumerArguments", "ProducerArguments"]
+__all__ = ["ClientArguments", "ConsumerArguments", "ProducerArguments", "PullArguments"]
 
 
 class ClientArguments(TypedDict, total=False):
@@ -72,3 +72,16 @@ class ConsumerArguments(ClientArguments, total=False):
     on_lost: Callable[[list[MessageQueue]], object] | None
     offset_folder: Path | None
     trace: bool
+
+
+class PullArguments(ClientArguments, total=False):
+    """The options of a consumer that is polled, beside its group and its topics."""
+
+    start: Literal["last", "first"] | datetime
+    strategy: Strategy | None
+    cache_bytes_max: int
+    limits: PullLimits | None
+    pull_count: int
+    decode: Callable[[ReceivedMessage[Any]], Any] | None
+    on_assigned: Callable[[list[MessageQueue]], object] | None
+    on_lost: Callable[[list[MessageQueue]], object] | None

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from twistmq.client.errors import OptionError
 
-__all__ = ["CLIENT", "CONSUMER", "PRODUCER", "Option", "Where", "option_page", "values_of"]
+__all__ = ["CLIENT", "CONSUMER", "PRODUCER", "PULL_CONSUMER", "Option", "Where", "option_page",
+           "values_of"]
 
 #: How a client is told its name servers: "host:port;host:port", a list of "host:port",
 #: "http://..." of an address server, "dns://host:port", or None for NAMESRV_ADDR.
@@ -147,6 +148,11 @@ CONSUMER: Final = (
     Option("trace", ("bool",), False, "send traces to the brokers", "enableTrace"),
 )
 
+#: A consumer that is polled takes some of them.
+PULL_CONSUMER: Final = tuple(row for row in CONSUMER if row.name in {
+    "start", "strategy", "cache_bytes_max", "limits", "pull_count", "decode", "on_assigned",
+    "on_lost"})
+
 
 def values_of(rows: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of options.
@@ -172,4 +178,6 @@ def option_page() -> str:
         lines += [f"| `{row.name}` | `{row.default!r}` | {row.help} | {row.apache} |"
                   for row in rows]
         lines.append("")
+    names = ", ".join(f"`{row.name}`" for row in PULL_CONSUMER)
+    lines += [f"A `PullConsumer` takes {names} of a consumer's.", ""]
     return "\n".join(lines)

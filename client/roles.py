@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.client.codecs import Serialiser, check_codec
 from twistmq.client.core.client import ClientCore
@@ -13,16 +13,20 @@ from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import OptionError
 from twistmq.client.identity import process_ids
-from twistmq.client.options import CONSUMER, PRODUCER, values_of
+from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, values_of
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
-    from twistmq.client.core.subscriptions import Topics
+    from twistmq.client.core.pull_consumer import PullMember
+    from twistmq.client.core.subscriptions import Subscription, Topics
 
 if TYPE_CHECKING:
     from twistmq.client.core.tracing import Trace
 
-__all__ = ["build_consumer", "build_producer", "split_arguments"]
+__all__ = ["build_consumer", "build_producer", "build_pull_consumer", "split_arguments"]
+
+#: The time of a handler that is not bounded, ms.
+UNTIMED_MS: Final = 10**15
 
 
 def split_arguments(
@@ -71,21 +75,13 @@ def build_consumer(
     from twistmq.client.core.held import MemberOptions
     from twistmq.client.core.remote import serve_tools
     from twistmq.client.core.strategies import Averagely
-    from twistmq.client.core.subscriptions import subscription, subscriptions
     from twistmq.client.offset_file import OffsetFile
 
     values = values_of(CONSUMER, given)
-    wanted = {}
-    for topic, expression in subscriptions(topics).items():
-        one = subscription(core.namespace.topic(topic), expression)
-        wanted[one.topic] = one
+    wanted = _wanted(core, topics)
     if not wanted:
         raise OptionError("a consumer reads at least one topic")
-    start = values["start"]
-    if isinstance(start, datetime):
-        start = int(start.timestamp() * 1000)
-    elif start not in ("last", "first"):
-        raise OptionError(f"option start: {start!r}, not 'last', 'first' or a datetime")
+    start = _start(values["start"])
     broadcast = values["mode"] == "broadcast"
     options = MemberOptions(
         group=group, is_broadcast=broadcast, in_order=values["order"] == "queue", start=start,
@@ -99,11 +95,60 @@ def build_consumer(
     member: Member[Any] = Member(core, options, wanted, sender, decode=values["decode"], file=file)
     if values["trace"]:
         member.trace = _trace(core, group)
+    _listen(member, values)
+    serve_tools(core)
+    return member
+
+
+def build_pull_consumer(
+    core: ClientCore, group: str, topics: Topics | None, given: Mapping[str, Any]
+) -> PullMember[Any]:
+    """The core of a consumer that is polled."""
+    # Few need it.
+    from twistmq.client.core.flow import PullLimits
+    from twistmq.client.core.held import MemberOptions
+    from twistmq.client.core.pull_consumer import PullMember
+    from twistmq.client.core.remote import serve_tools
+    from twistmq.client.core.strategies import Averagely
+
+    values = values_of(PULL_CONSUMER, given)
+    options = MemberOptions(
+        group=group, start=_start(values["start"]), strategy=values["strategy"] or Averagely(),
+        consume_timeout_ms=UNTIMED_MS, cache_bytes_max=values["cache_bytes_max"],
+        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"])
+    # It sends nothing, but a member has one.
+    sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
+                    process_ids(core.client_id))
+    wanted = {} if topics is None else _wanted(core, topics)
+    member: PullMember[Any] = PullMember(
+        core, options, wanted, sender, decode=values["decode"])
+    _listen(member, values)
+    serve_tools(core)
+    return member
+
+
+def _wanted(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
+    """The subscriptions of a consumer, by the topic's name at brokers."""
+    from twistmq.client.core.subscriptions import subscription, subscriptions
+
+    found = [subscription(core.namespace.topic(topic), expression)
+             for topic, expression in subscriptions(topics).items()]
+    return {each.topic: each for each in found}
+
+
+def _start(start: Any) -> str | int:
+    """The option ``start``: "last", "first" or Unix ms."""
+    if isinstance(start, datetime):
+        return int(start.timestamp() * 1000)
+    if start not in ("last", "first"):
+        raise OptionError(f"option start: {start!r}, not 'last', 'first' or a datetime")
+    return str(start)
+
+
+def _listen(member: Member[Any], values: Mapping[str, Any]) -> None:
     for name, listeners in (("on_assigned", member.on_assigned), ("on_lost", member.on_lost)):
         if values[name] is not None:
             listeners.append(values[name])
-    serve_tools(core)
-    return member
 
 
 def _trace(core: ClientCore, group: str) -> Trace:

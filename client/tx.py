@@ -46,8 +46,14 @@ from twistmq.client.messages import (
     SendResult,
     message_of,
 )
-from twistmq.client.options import CONSUMER, PRODUCER, Where
-from twistmq.client.roles import build_consumer, build_producer, split_arguments
+from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.pull_async import AsyncPullConsumer
+from twistmq.client.roles import (
+    build_consumer,
+    build_producer,
+    build_pull_consumer,
+    split_arguments,
+)
 from twistmq.client.streams import Driver
 from twistmq.client.tls import TlsPipe
 from twistmq.client.transaction import AsyncTransaction
@@ -55,9 +61,14 @@ from twistmq.client.transaction import AsyncTransaction
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments
+    from twistmq.client.arguments import (
+        ClientArguments,
+        ConsumerArguments,
+        ProducerArguments,
+        PullArguments,
+    )
 
-__all__ = ["Client", "Consumer", "ConsumerService", "Producer"]
+__all__ = ["Client", "Consumer", "ConsumerService", "Producer", "PullConsumer"]
 
 T = TypeVar("T")
 
@@ -745,6 +756,27 @@ class Consumer(Generic[T]):
             await self.client.shell.call(self.member.close(timeout_s * 1000))
         if self._owns_client:
             await self.client.close()
+
+
+class PullConsumer(AsyncPullConsumer[T]):
+    """A member of a consumer group that is polled, by one task at a time.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads; None: see ``subscribe`` and ``assign``.
+    :param reactor: the reactor; not needed with a client.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        reactor: Any = None, **options: Unpack[PullArguments],
+    ) -> None:
+        mine, others = split_arguments([row.name for row in PULL_CONSUMER], options)
+        self.client = where if isinstance(where, Client) else Client(
+            where, reactor=_required(reactor), **cast("ClientArguments", others))
+        super().__init__(self.client, not isinstance(where, Client),
+                         build_pull_consumer(self.client.core, group, topics, mine))
 
 
 class ConsumerService(Service):

@@ -123,6 +123,8 @@ class Member(Generic[T]):
         self.on_lost: list[Callable[[list[MessageQueue]], object]] = []
         self.is_paused = False
         self.is_closing = False
+        #: The queues that the program assigned; None: the group's members divide them.
+        self.fixed: frozenset[MessageQueue] | None = None
         self._ready: deque[Held[T]] = deque()
         self._waiting: deque[Future[None]] = deque()
         self._loops: list[Task[None]] = []

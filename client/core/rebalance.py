@@ -163,7 +163,9 @@ class Rebalance(Generic[T]):
                 # The retry topic does not exist before the first retry.
                 return topic.startswith(RETRY_GROUP_TOPIC_PREFIX), False
         queues = route.read_queues
-        if member.options.is_broadcast:
+        if member.fixed is not None:
+            mine = [queue for queue in sorted_queues(queues) if queue in member.fixed]
+        elif member.options.is_broadcast:
             mine = sorted_queues(queues)
         else:
             members = await self._members(route)
@@ -261,7 +263,19 @@ class Rebalance(Generic[T]):
             _tell(member.on_assigned, taken)
         return [held.queue for held in taken]
 
-    def _hold(self, queue: MessageQueue, start: int, is_committed: bool) -> Held[T]:
+    def restart(self, held: Held[T], offset: int) -> None:
+        """Continue a queue that this member keeps at another offset; what was read is forgotten."""
+        if held.task is not None:
+            held.task.cancel()
+        for message in held.window.drop():
+            message.lost = True
+        new = self._hold(held.queue, offset, False, 0)
+        new.committed = held.committed
+        new.is_paused = held.is_paused
+
+    def _hold(
+        self, queue: MessageQueue, start: int, is_committed: bool, delay_ms: float = NEW_QUEUE_MS
+    ) -> Held[T]:
         member, tasks = self._member, self._client.tasks
         now_ms = int(tasks.now_ms)
         topic = self._client.namespace.without(queue.topic)
@@ -273,7 +287,7 @@ class Rebalance(Generic[T]):
         if is_committed:
             held.committed = start
         member.held[queue] = held
-        held.task = tasks.spawn(member.fetcher.pull_always(held, NEW_QUEUE_MS), f"pulls of {queue}")
+        held.task = tasks.spawn(member.fetcher.pull_always(held, delay_ms), f"pulls of {queue}")
         return held
 
     async def first_offset(self, queue: MessageQueue) -> tuple[int, bool]:

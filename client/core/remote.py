@@ -23,6 +23,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies import (
     ConsumerRunningInfo,
+    ConsumeType,
     GetConsumerStatusBody,
     MessageQueue,
     ResetOffsetBody,
@@ -177,6 +178,11 @@ def _consume(client: ClientCore, connection: Connection, request: RemotingComman
     member = _member(client, header.consumer_group)
     if member is None:
         _absent(connection, request, header.consumer_group)
+        return
+    if member.consume_type is not ConsumeType.CONSUME_PASSIVELY:
+        connection.link.answer(request, ResponseCode.SYSTEM_ERROR, None, b"",
+                               f"the consumer of the group {header.consumer_group} is polled: no "
+                               "message can be given to it")
         return
     record = decode_record(request.body)
     queue = MessageQueue(client.namespace.without(record.topic), header.broker_name or "",

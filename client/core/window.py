@@ -137,6 +137,11 @@ class QueueWindow(Generic[M]):
             order.popleft()
         return order[0] if order else None
 
+    @property
+    def next_waiting(self) -> int | None:
+        """The offset of the message that is handed out next; None without one."""
+        return self._waiting[0].offset if self._waiting else None
+
     def began_ms(self, offset: int) -> int | None:
         """When a message that runs was handed out; None when it does not run."""
         entry = self._running.get(offset)

@@ -11,7 +11,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq import client
 from twistmq.client import aio, arguments, tx
 from twistmq.client.errors import OptionError
-from twistmq.client.options import CLIENT, CONSUMER, PRODUCER, option_page, values_of
+from twistmq.client.options import (
+    CLIENT,
+    CONSUMER,
+    PRODUCER,
+    PULL_CONSUMER,
+    option_page,
+    values_of,
+)
 
 NAMESRV = "127.0.0.1:9"
 
@@ -23,7 +30,8 @@ class OptionTests(SynchronousTestCase):
         """The typed dictionaries have the names of the rows."""
         for rows, kind in ((CLIENT, arguments.ClientArguments),
                            ((*CLIENT, *PRODUCER), arguments.ProducerArguments),
-                           ((*CLIENT, *CONSUMER), arguments.ConsumerArguments)):
+                           ((*CLIENT, *CONSUMER), arguments.ConsumerArguments),
+                           ((*CLIENT, *PULL_CONSUMER), arguments.PullArguments)):
             self.assertEqual({row.name for row in rows}, set(get_type_hints(kind)))
 
     def test_each_default_is_a_value_of_its_option(self) -> None:
@@ -57,8 +65,9 @@ class ShellTests(SynchronousTestCase):
         only_blocking = {
             "Client": {"run", "ask", "ask_name_server", "route", "runtime_info", "timeout_s",
                        "broker_addresses", "cluster_info", "name_servers", "pull_soon", "read"},
-            "Producer": {"send_batch_soon", "send_ready"}, "Consumer": set()}
-        for name in ("Client", "Producer", "Consumer"):
+            "Producer": {"send_batch_soon", "send_ready"}, "Consumer": set(),
+            "PullConsumer": set()}
+        for name in ("Client", "Producer", "Consumer", "PullConsumer"):
             ours = self.methods(getattr(client, name))
             for shell in (aio, tx):
                 theirs = self.methods(getattr(shell, name))
@@ -72,7 +81,7 @@ class ShellTests(SynchronousTestCase):
     def methods(self, kind: type) -> dict[str, list[str]]:
         """The public methods of a class, with the names of their parameters."""
         return {name: list(inspect.signature(value).parameters)
-                for name, value in vars(kind).items()
+                for name, value in inspect.getmembers(kind)
                 if not name.startswith("_") and inspect.isfunction(value)}
 
     def test_a_client_without_a_name_server_is_an_error(self) -> None:

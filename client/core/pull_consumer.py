@@ -1,0 +1,197 @@
+"""The core of a consumer that is asked for messages, instead of giving them to handlers.
+
+A poll acknowledges the messages of the one before. Only those are committed, each five seconds, by
+``commit`` and at the close, so messages whose poll was the last come again.
+
+Queues come by subscription, divided among the members of the group, or are assigned by the
+program. The rounds of ``rebalance.py`` take and drop them in both cases.
+
+Source: DefaultLitePullConsumerImpl, AssignedMessageQueue @5.3.3. Differs from Apache: a close
+commits; and its client commits what was polled and not yet processed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from twistmq.broker.topic_names import retry_topic
+from twistmq.broker.wire.bodies import ConsumeType, MessageQueue
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.held import Batch, Held
+from twistmq.client.core.queries import Queries
+from twistmq.client.core.subscriptions import Subscription
+from twistmq.client.errors import Closed, NotAssigned, OptionError
+
+__all__ = ["PullMember"]
+
+T = TypeVar("T")
+
+
+class PullMember(Member[T]):
+    """A member that is polled; queues have the names of the namespace here.
+
+    The messages of a poll are not timed: a program may take as long as it likes.
+    """
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # No message is sent back, so there are no retries to read.
+        self.subscriptions.pop(retry_topic(self.group), None)
+        self._queries = Queries(self.client)
+        #: What polls handed out and no later poll acknowledged.
+        self._out: list[Batch[T]] = []
+
+    # --- polls
+
+    async def poll(
+        self, delivered: Sequence[Batch[T]], most: int, timeout_ms: float
+    ) -> list[Batch[T]]:
+        """Wait for messages.
+
+        :param delivered: batches of earlier polls that reached the program: they are acknowledged.
+            Others, whose poll was cancelled, are handed out again.
+        :param most: messages of all queues together.
+        :returns: the messages by queue; empty when the time is over.
+        :raises Closed: when the consumer closes.
+        """
+        if most < 1:
+            raise OptionError(f"a poll of {most} messages, not of at least 1")
+        self._settle(delivered)
+        deadline_ms = self.tasks.now_ms + timeout_ms
+        while True:
+            if self.is_closing:
+                raise Closed("the consumer is closed")
+            found = self._take_all(most)
+            left_ms = deadline_ms - self.tasks.now_ms
+            if found or left_ms <= 0:
+                return found
+            waiting = self.tasks.spawn(self.ready(), "poll")
+            try:
+                await self.tasks.within(left_ms, waiting, TimeoutError)
+            except TimeoutError:
+                return []
+            finally:
+                waiting.cancel()
+
+    def _settle(self, delivered: Sequence[Batch[T]]) -> None:
+        out, self._out = self._out, []
+        for batch in out:
+            if batch in delivered:
+                self.succeed(batch.held, batch.messages)
+            else:
+                self.release(batch.held, batch.messages)
+
+    def _take_all(self, most: int) -> list[Batch[T]]:
+        found: list[Batch[T]] = []
+        count = 0
+        while count < most and (batch := self.take(most - count)) is not None:
+            found.append(batch)
+            count += len(batch.messages)
+        self._out += found
+        return found
+
+    # --- queues
+
+    def subscribe(self, wanted: Subscription) -> None:
+        """Add or change a subscription.
+
+        :raises OptionError: when queues are assigned.
+        """
+        if self.fixed is not None:
+            raise OptionError("this consumer has assigned queues: it cannot subscribe")
+        super().subscribe(wanted)
+
+    async def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Read these queues and no other, whatever other members read.
+
+        :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
+        :raises RequestRefused, RemotingError: when a topic is not found.
+        """
+        if self.fixed is None and self.subscriptions:
+            raise OptionError("this consumer has subscriptions: no queue can be assigned to it")
+        wanted = {self._at_broker(queue) for queue in queues}
+        for topic in sorted({queue.topic for queue in wanted}):
+            route = await self.client.routes.find(topic, again=True)
+            for queue in sorted(wanted):
+                if queue.topic == topic and queue not in route.read_queues:
+                    raise OptionError(f"there is no queue {queue} to read")
+        self.fixed = frozenset(wanted)
+        for topic in set(self.subscriptions) - {queue.topic for queue in wanted}:
+            self.unsubscribe(topic)
+        for topic in sorted({queue.topic for queue in wanted} - set(self.subscriptions)):
+            super().subscribe(Subscription(topic))
+        self.rebalance.wake()
+
+    def _at_broker(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self.client.namespace.topic(queue.topic), queue.broker_name,
+                            queue.queue_id)
+
+    def _held(self, queue: MessageQueue) -> Held[T]:
+        held = self.held.get(self._at_broker(queue))
+        if held is None or held.window.is_dropped:
+            raise NotAssigned(f"this consumer does not have the queue {queue} now")
+        return held
+
+    # --- positions
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset from which the next poll hands out messages of a queue.
+
+        :raises NotAssigned: when the queue is not one of this consumer's now.
+        """
+        held = self._held(queue)
+        waiting = held.window.next_waiting
+        return held.next_offset if waiting is None else waiting
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is committed for the group; None when there never was one.
+
+        :raises BrokerError: when it cannot be known now.
+        """
+        await self.client.locate(queue)
+        return await self.offsets.read(self._at_broker(queue))
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue a queue at an offset; the next commit commits it.
+
+        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises OptionError: when the queue has no such offset.
+        """
+        self._held(queue)
+        first = await self._queries.min_offset(queue)
+        end = await self._queries.max_offset(queue)
+        if not first <= offset <= end:
+            raise OptionError(f"the queue {queue} has offsets from {first} to {end}, not {offset}")
+        self.rebalance.restart(self._held(queue), offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue a queue at its first message."""
+        self._held(queue)
+        first = await self._queries.min_offset(queue)
+        self.rebalance.restart(self._held(queue), first)
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue a queue at the message that comes next."""
+        self._held(queue)
+        end = await self._queries.max_offset(queue)
+        self.rebalance.restart(self._held(queue), end)
+
+    async def seek_to_time(self, queue: MessageQueue, time_ms: int) -> None:
+        """Continue a queue at the first message stored at that Unix ms or later."""
+        self._held(queue)
+        offset = await self._queries.search_offset(queue, time_ms)
+        self.rebalance.restart(self._held(queue), offset)
+
+    # --- the end
+
+    async def leave(self, delivered: Sequence[Batch[T]] = ()) -> None:
+        """Commit what polls acknowledged, and leave the group.
+
+        :param delivered: batches that are acknowledged by this call.
+        """
+        if not self.is_closing:
+            self._settle(delivered)
+        await self.close(0)

@@ -1,0 +1,168 @@
+"""The consumer that is polled, for event loops: what asyncio's and Twisted's have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from twistmq.client.core.client import ClientCore
+from twistmq.client.core.held import Batch
+from twistmq.client.core.pull_consumer import PullMember
+from twistmq.client.core.subscriptions import Sql, subscription
+from twistmq.client.errors import Closed
+from twistmq.client.messages import MessageQueue, ReceivedMessage
+
+__all__ = ["AsyncPullConsumer", "LoopClient"]
+
+T = TypeVar("T")
+
+
+class LoopClient(Protocol):
+    """The client of an event loop."""
+
+    @property
+    def core(self) -> ClientCore:
+        """Its core."""
+
+    @property
+    def shell(self) -> Any:
+        """Runs coroutines of the core, by ``call``."""
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]]:
+        """Leave all groups and close all connections."""
+
+
+class AsyncPullConsumer(Generic[T]):
+    """See :class:`twistmq.client.pull_consumer.PullConsumer`; methods that wait are awaited."""
+
+    def __init__(self, client: LoopClient, owns_client: bool, member: PullMember[T]) -> None:
+        self._client = client
+        self._owns_client = owns_client
+        self.member = member
+        #: What the last poll returned.
+        self._delivered: list[Batch[T]] = []
+        self._is_started = self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Join the group."""
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+        if not self._is_started:
+            self._is_started = True
+            await self._client.shell.call(self.member.start())
+
+    async def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            await self.start()
+        except BaseException:
+            coroutine.close()
+            raise
+        return await self._client.shell.call(coroutine)
+
+    async def poll(
+        self, max_count: int = 100, timeout_s: float = 5.0
+    ) -> list[ReceivedMessage[T]]:
+        """Acknowledge the messages of the last poll, and wait for more.
+
+        A poll that is cancelled loses nothing: what it took comes with the next one.
+
+        :returns: at most so many messages; empty when the time is over.
+        :raises Closed: when the consumer is closed.
+        """
+        delivered = self._delivered
+        batches: list[Batch[T]] = await self._call(
+            self.member.poll(delivered, max_count, timeout_s * 1000))
+        self._delivered = batches
+        return [message for batch in batches for message in batch.messages]
+
+    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
+        """Read one more topic, or change its expression.
+
+        :raises OptionError: when queues are assigned.
+        """
+        name = self._client.core.namespace.topic(topic)
+        self.member.subscribe(subscription(name, expression))
+        self._client.shell.driver.run_soon()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self.member.unsubscribe(self._client.core.namespace.topic(topic))
+        self._client.shell.driver.run_soon()
+
+    async def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Read these queues and no other; see ``Client.read_queues`` for those of a topic.
+
+        :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
+        """
+        await self._call(self.member.assign(queues))
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are read now: new ones appear a moment after they were asked for."""
+        return self.member.assigned()
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue a queue at an offset.
+
+        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises OptionError: when the queue has no such offset.
+        """
+        await self._call(self.member.seek(queue, offset))
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue a queue at its first message."""
+        await self._call(self.member.seek_to_begin(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue a queue at the message that comes next."""
+        await self._call(self.member.seek_to_end(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
+        """Continue a queue at the first message that was stored then or later."""
+        await self._call(self.member.seek_to_time(queue, int(time.timestamp() * 1000)))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset from which the next poll returns messages of a queue.
+
+        :raises NotAssigned: when the queue is not one of this consumer's now.
+        """
+        return self.member.position(queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is committed for the group; None when there never was one."""
+        found: int | None = await self._call(self.member.committed(queue))
+        return found
+
+    async def commit(self) -> None:
+        """Commit now what polls acknowledged; else it happens each five seconds."""
+        await self._call(self.member.commit())
+
+    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Pull nothing more, of some queues or of all; what was read is still returned."""
+        self.member.set_paused(queues, True)
+
+    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Undo :meth:`pause`."""
+        self.member.set_paused(queues, False)
+
+    async def close(self) -> None:
+        """Commit what polls acknowledged, and leave the group; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._is_started and not self._client.core.is_closed:
+            await self._client.shell.call(self.member.leave())
+        if self._owns_client:
+            await self._client.close()
