@@ -24,7 +24,7 @@ import click
 if TYPE_CHECKING:
     from twistmq.client.messages import Message, ReceivedMessage
 
-__all__ = ["COMMANDS", "bench", "consume", "produce"]
+__all__ = ["COMMANDS", "bench", "consume", "produce", "request"]
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
@@ -302,6 +302,26 @@ def _place(client: Any, queue: Any, begin: str) -> int:
 
 
 @click.command()
+@click.argument("topic")
+@click.argument("body")
+@_client_options
+@click.option("--tags", default="", help="The tag of the request.")
+@click.option("--wait", "wait_s", default=3.0, show_default=True,
+              help="How long a reply is waited for, seconds.")
+def request(
+    topic: str, body: str, where: str, access_key: str, secret_key: str, namespace: str,
+    timeout_s: float, tags: str, wait_s: float,
+) -> None:
+    """Send BODY to TOPIC as a request, and print the reply of the consumer that handles it."""
+    from twistmq.client.producer import Producer
+
+    arguments = _arguments(access_key, secret_key, namespace, timeout_s)
+    with _guarded(), Producer(where, group="twistmq_request", **arguments) as producer:
+        reply = producer.request(topic, body.encode(), timeout_s=wait_s, tags=tags)
+        sys.stdout.buffer.write(reply.body + b"\n")
+
+
+@click.command()
 @click.argument("kind", type=click.Choice(["producer", "consumer", "latency"]))
 @_client_options
 @click.option("-t", "topic", default="BenchmarkTest", show_default=True)
@@ -329,4 +349,5 @@ def bench(
 
 
 #: The commands by name.
-COMMANDS: Final = {"bench": bench, "consume": consume, "produce": produce}
+COMMANDS: Final = {
+    "bench": bench, "consume": consume, "produce": produce, "request": request}

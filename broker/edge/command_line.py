@@ -73,7 +73,7 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
 
 
 #: The commands of ``twistmq.client.commands``.
-_OF_CLIENT: Final = ("bench", "consume", "produce")
+_OF_CLIENT: Final = ("bench", "consume", "produce", "request")
 #: Where click keeps the commands of plugins for one run.
 _OF_PLUGINS: Final = "twistmq.commands_of_plugins"
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -15,6 +16,7 @@ from twisted.trial.unittest import TestCase
 
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing import running_broker
+from twistmq.client import Client, Consumer, Producer, ReceivedMessage
 
 
 class CommandTests(TestCase):
@@ -102,6 +104,26 @@ class CommandTests(TestCase):
                 ["bash", "-c", f"set -o pipefail; {command} | head -2"], env={**os.environ},
                 capture_output=True, timeout=60)
             self.assertEqual((result.returncode, result.stderr), (0, b""))
+
+        return deferToThread(run)
+
+    def test_a_request_prints_the_reply_of_its_consumer(self) -> Deferred[Any]:
+        """Without a consumer it fails in its time."""
+        def run() -> None:
+            with Consumer(self.where, group="quotes", topics="quotes", start="first") as consumer:
+                def answer(message: ReceivedMessage[Any]) -> None:
+                    consumer.reply(message, b"1.09")
+
+                serving = threading.Thread(target=consumer.run, args=(answer,))
+                serving.start()
+                with Client(self.where) as client, Producer(client) as producer:
+                    producer.send("quotes", b"makes the topic")
+                out = self.run_command("request", "quotes", "EUR", "--wait", "30")
+                consumer.stop()
+                serving.join()
+            self.assertEqual((out.exit_code, out.stdout), (0, "1.09\n"))
+            late = self.run_command("request", "quotes", "USD", "--wait", "0.2")
+            self.assertEqual(late.exit_code, 1)
 
         return deferToThread(run)
 
