@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,18 +69,21 @@ class ReplyTests(TestCase):
                 self.assertLess(time.monotonic() - begin, 1.5)
                 producer.send("T", b"no request")
                 refused: list[Exception] = []
+                was_refused = threading.Event()
 
                 def answer(message: ReceivedMessage[Any]) -> None:
                     try:
                         consumer.reply(message, b"re: " + message.body)
                     except OptionError as error:
                         refused.append(error)
+                        was_refused.set()
 
                 with ThreadPoolExecutor(1) as pool, Consumer(
                         producer.client, group="g", topics="T", start="first") as consumer:
                     running = pool.submit(consumer.run, answer, workers=1)
                     self.assertEqual(producer.request("T", b"second", timeout_s=20).body,
                                      b"re: second")
+                    self.assertTrue(was_refused.wait(20))
                     consumer.stop()
                     running.result()
                 self.assertEqual(len(refused), 1)
