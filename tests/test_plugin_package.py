@@ -304,7 +304,7 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertRaises(RequestRefused, client.pull, "orders")
             frame = encode_request(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, 78,
                                    extra_fields={"sampleToken": "open"})
-            client.begin_frames(frame, [77])
+            client.begin_frames(frame, [78])
             self.assertEqual(client.reply(78).code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     def command_line(self) -> None:
