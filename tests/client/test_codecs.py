@@ -168,7 +168,7 @@ class MissingTests(SynchronousTestCase):
     def test_where_arrow_is_installed_it_decompresses_them(self) -> None:
         """With Spark no package more is needed to read, by the same bounds."""
         if find_spec("pyarrow") is None:
-            raise SkipTest("pyarrow is not installed")
+            raise SkipTest("the extra spark is not installed: no pyarrow")
         packed = {name: compress(bytes(1000), name) for name in ("lz4", "zstd")}
         self.hide(*PACKAGES)
         for name, (body, sys_flag) in packed.items():
