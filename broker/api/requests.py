@@ -5,6 +5,7 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
+from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.interfaces import BroadcastClient, WaitingRequests
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.messages import Channel, DeferredReply, now_or_later
@@ -36,6 +37,7 @@ __all__ = [
     "Matches",
     "PropertyFilter",
     "RecordMaker",
+    "Registered",
     "SavedTable",
     "Saving",
     "SendTopics",

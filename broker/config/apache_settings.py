@@ -16,21 +16,20 @@ __all__ = ["UNREAD"]
 _NAMES: Final = """
     accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
     ackMessageThreadPoolNums adminBrokerThreadPoolNums allAckInSyncStateSet appendAckAsync
-    appendCkAsync asyncLearner asyncSendEnable autoDeleteUnusedStats
-    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
-    bottomMostCompressionTypeForConsumeQueueStore brokerElectionPriority brokerHeartbeatInterval
-    brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval
-    checkSyncStateSetPeriod cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
-    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManageThreadPoolNums clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
-    clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable
-    coldDataFlowControlEnable coldDataScanEnable commercialBaseCount commercialSizePerMsg
-    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
-    commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
-    compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
-    compactionThreadNum compatibleWithOldNameSrv configManagerVersion
-    consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
+    appendCkAsync asyncLearner asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen
+    batchDispatchRequestThreadPoolNums bottomMostCompressionTypeForConsumeQueueStore
+    brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis cgColdReadThreshold
+    channelNotActiveInterval checkSyncStateSetPeriod cleanOfflineBrokerInterval
+    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
+    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientManageThreadPoolNums clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
+    commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
+    commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv
+    configManagerVersion consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
     controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
     delayOffsetUpdateVersionStep destroyMapedFileIntervalForcibly disableCallbackExecutor
@@ -39,27 +38,24 @@ _NAMES: Final = """
     enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently
     enableCleanExpiredOffset enableCompaction enableControllerMode enableCreateSysGroup
     enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess enableMixedMessageType
-    enableNetWorkFlowControl enableNotifyBeforePopCalculateLag enablePopLog
-    enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRocksDBLog
-    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully
-    enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
-    enableSplitRegistration enabledAppendPropCRC endTransactionThreadPoolNums
-    estimateAccumulation fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
-    flushCommitLogTimed flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval
-    forceVerifyPropCRC globalColdReadThreshold haFlowControlEnable haHousekeepingInterval
-    haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize
-    heartbeatThreadPoolNums highSpeedMode inSyncReplicas isBrokerContainer isInBrokerContainer
-    isScanAvailableNameSrv litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums
-    lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval
-    logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mappedFileSwapEnable
-    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
-    maxHaTransferByteInSecond maxOffsetMapSize maxReconnectIntervalTimeSeconds
+    enableNetWorkFlowControl enableNotifyBeforePopCalculateLag enablePopLog enableReconnectForGoAway
+    enableRegisterProducer enableRemoteEscape enableRocksDBLog enableScheduleAsyncDeliver
+    enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
+    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitRegistration enabledAppendPropCRC
+    endTransactionThreadPoolNums estimateAccumulation fastFailIfNoBufferInStorePool
+    fetchControllerAddrByDnsLookup flushCommitLogTimed flushConsumeQueueLeastPages
+    flushConsumerOffsetHistoryInterval forceVerifyPropCRC globalColdReadThreshold
+    haFlowControlEnable haMaxTimeSlaveNotCatchup heartbeatThreadPoolNums highSpeedMode
+    isBrokerContainer isInBrokerContainer isScanAvailableNameSrv litePullMessageThreadPoolNums
+    loadBalanceProcessorThreadPoolNums lockInStrictMode logicQueueForceSwapMapInterval
+    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold
+    mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+    maxConsumeQueueScan maxHaTransferByteInSecond maxOffsetMapSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
     memTableFlushIntervalMs messageStorePlugIn metricGrpcExporterIntervalInMills
-    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
-    metricsOtelCardinalityLimit minInSyncReplicas notifyConsumerIdsChangedEnable
-    popConsumerFSServiceInit popConsumerKVServiceEnable
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsGrpcExporterHeader
+    metricsGrpcExporterTarget metricsInDelta metricsOtelCardinalityLimit minInSyncReplicas
+    notifyConsumerIdsChangedEnable popConsumerFSServiceInit popConsumerKVServiceEnable
     popConsumerKVServiceInit popConsumerKVServiceLog popPollingMapSize popReviveMaxAttemptTimes
     popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum
     processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
@@ -67,25 +63,24 @@ _NAMES: Final = """
     putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums readUnCommitted
     realTimeNotifyConsumerChange realTimePersistRocksDBConfig recheckReputOffsetFromCq
     recoverConcurrently recoverThreadPoolNums rejectPullConsumerEnable replicasPerDiskPartition
-    reviveAckWaitMs reviveMaxSlow reviveScanTime rocksdbCQDoubleWriteEnable
-    rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
-    sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
-    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
-    sendMessageThreadPoolNums serverAsyncSemaphoreValue serverCallbackExecutorThreads
-    serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
-    serverSelectorThreads serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
-    shutdownWaitTimeSeconds skipPreOnline slaveTimeout socksProxyConfig
-    spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
-    statRocksDBCQIntervalSec storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile
-    syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-    timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-    timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold
-    timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable topicQueueLockNum
-    totalReplicas transferMsgByHeap transientStorePoolEnable transientStorePoolSize
-    travelCqFileNumWhenGetMessage useABSLock
-    useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
-    useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic wakeCommitWhenPutMessage
-    wakeFlushWhenPutMessage writeBufferHighWaterMark writeBufferLowWaterMark
+    reviveAckWaitMs reviveMaxSlow reviveScanTime rocksdbCQDoubleWriteEnable rocksdbCompressionType
+    rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    searchBcqByCacheEnable sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable
+    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
+    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
+    skipPreOnline socksProxyConfig spinLockCollisionRetreatOptimalDegree splitRegistrationSize
+    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec storeType subscriptionExpiredTimeout
+    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
+    timerColdDataCheckIntervalMs timerEnableCheckMetrics timerEnableDisruptor
+    timerEnableRetryUntilSuccess timerGetMessageThreadNum timerInterceptDelayLevel
+    timerMetricSmallThreshold timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable
+    topicQueueLockNum totalReplicas transferMsgByHeap transientStorePoolEnable
+    transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock useEpollNativeSelector
+    usePIDColdCtrStrategy useReentrantLockWhenPutMessage useStaticSubscription useTLS
+    validateSystemTopicWhenUpdateTopic wakeCommitWhenPutMessage wakeFlushWhenPutMessage
+    writeBufferHighWaterMark writeBufferLowWaterMark
 """
 UNREAD: Final = frozenset(_NAMES.split())

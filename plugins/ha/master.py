@@ -1,0 +1,58 @@
+"""The addresses of a slave's master: as settings or name servers say.
+
+A registration is answered with both addresses of the live master, or without any while it is gone.
+The address of the replication port stays then, because the master comes back to it; the one for
+requests does not.
+
+Source: BrokerController.handleRegisterBrokerResult @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twistmq.broker.api import Settings
+from twistmq.plugins.ha.settings import ADDRESS_LENGTH_MIN
+
+if TYPE_CHECKING:
+    from twistmq.broker.api.requests import Registered
+
+__all__ = ["MasterAddress"]
+
+
+class MasterAddress:
+    """The addresses of one slave's master, "host:port" each.
+
+    :param settings: ``haMasterAddress`` and ``ha.master`` win over name servers.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._told = self._told_ha = ""
+
+    @property
+    def requests(self) -> str:
+        """The port for requests; empty while no master is known."""
+        given = self._settings.text("ha.master").strip()
+        if given or self._told:
+            return given or self._told
+        # Only the replication port is known: it is the next one unless haListenPort is given.
+        host, _, port = self._given_ha.rpartition(":")
+        return f"{host}:{int(port) - 1}" if port else ""
+
+    @property
+    def replication(self) -> str:
+        """The port for replication; empty while no master is known."""
+        return self._given_ha or self._told_ha
+
+    @property
+    def _given_ha(self) -> str:
+        given = self._settings.text("haMasterAddress").strip()
+        return given if len(given) >= ADDRESS_LENGTH_MIN else ""
+
+    def registered(self, answers: Sequence[Registered]) -> None:
+        """Take what name servers answered: the first answer counts, as for Apache's slave."""
+        answer = answers[0]
+        self._told = answer.master_address or ""
+        self._told_ha = answer.ha_address or self._told_ha

@@ -1,0 +1,128 @@
+"""The settings of replication, and what a start demands of them.
+
+Source: MessageStoreConfig @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from twistmq.broker.api import Setting, SettingCheck, Settings
+from twistmq.broker.api.config import require_number
+from twistmq.plugins.ha.frames import BODY_SIZE_MAX
+
+__all__ = ["CHECKS", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
+
+_STORE: Final = "MessageStoreConfig"
+#: The least length of haMasterAddress that is used. Source: DefaultMessageStore.start.
+ADDRESS_LENGTH_MIN: Final = 6
+PEERS: Final = "ha.peers"
+
+SETTINGS: Final = (
+    Setting("haMasterAddress", "text", "",
+            "The address that a slave connects to, HOST:PORT with haListenPort of its master.",
+            source=_STORE, default_text="as name servers say", provides=("brokerRole=SLAVE",)),
+    Setting("haSendHeartbeatInterval", "int", 5000,
+            "The silence after which master and slave write to each other.", unit="ms", least=1,
+            source=_STORE),
+    Setting("haHousekeepingInterval", "int", 20_000,
+            "The silence of the other side after which master and slave close a connection.",
+            unit="ms", least=1, source=_STORE),
+    Setting("haTransferBatchSize", "int", 32 * 1024,
+            "The most bytes of the log in one frame to a slave. A Java slave has no room for more "
+            "than the bound.", unit="bytes", least=1, most=BODY_SIZE_MAX, source=_STORE),
+    Setting("haMaxGapNotInSync", "int", 256 * 1024**2,
+            "A slave that is further behind is not in sync.", unit="bytes", least=0,
+            source=_STORE),
+    Setting("slaveTimeout", "int", 3000,
+            "How long the reply of a send waits for slaves.", unit="ms", least=0, source=_STORE),
+    Setting("inSyncReplicas", "int", 1,
+            "The brokers that have a message, the master counted, when its sender is answered "
+            "under SYNC_MASTER. With 1 no send waits for a slave.", unit="brokers", least=1,
+            most=1000, source=_STORE, provides=("brokerRole=SYNC_MASTER",)),
+    Setting("ha.bind", "text", "",
+            "The address that haListenPort is bound to.", default_text="bindAddress",
+            at_start=True),
+    Setting(PEERS, "names", (),
+            "Addresses and networks of slaves, such as 10.0.0.0/8, separated by commas: others "
+            "get no byte of the log. A slave is asked for no password, so a broker with "
+            "aclEnable=true has no port for slaves without them.", default_text="any",
+            at_start=True),
+    Setting("ha.master", "text", "",
+            "The address that a slave asks for its master's log and tables, HOST:PORT with "
+            "listenPort of its master.", default_text="as name servers say"),
+    Setting("ha.full_copy", "flag", True,
+            "Whether a slave with an empty log begins with the oldest message of its master. If "
+            "not, it begins with the last commit-log file."),
+    Setting("ha.send_all", "flag", False,
+            "Whether a slave that asks for the beginning, as an empty one of Apache's does, gets "
+            "all there is. If not, it gets the last commit-log file, as Apache's master sends."),
+    Setting("ha.resync", "flag", False,
+            "Whether a slave whose log is not the beginning of its master's removes what differs, "
+            "or all of its log where the master has nothing left to compare. If not, it says so "
+            "and copies nothing."),
+    Setting("ha.report_flushed", "flag", False,
+            "Whether a slave reports to its master what is on its disk, and not what its "
+            "operating system has."),
+)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def networks(settings: Settings) -> list[Network]:
+    """The networks of ``ha.peers``.
+
+    :raises SettingsError: when a text is no address and no network.
+    """
+    found: list[Network] = []
+    for text in settings.names(PEERS):
+        try:
+            found.append(ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            raise settings.error(PEERS, f"contains {text!r}, which is neither an IP address nor a "
+                                        "network") from None
+    return found
+
+
+def _check_address(settings: Settings, name: str) -> None:
+    """:raises SettingsError: when it is given and is no HOST:PORT."""
+    text = settings.text(name).strip()
+    if not text or (name == "haMasterAddress" and len(text) < ADDRESS_LENGTH_MIN):
+        return
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise settings.error(name, "is no HOST:PORT")
+
+
+def _check_addresses(settings: Settings) -> None:
+    for name in ("haMasterAddress", "ha.master"):
+        _check_address(settings, name)
+
+
+def _check_replicas(settings: Settings) -> None:
+    """:raises SettingsError: when sends would wait for slaves that cannot connect."""
+    if (settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") > 1
+            and settings.flag("aclEnable") and not settings.names(PEERS)):
+        raise settings.error(PEERS, "must name the slaves: with aclEnable=true others get "
+                                    "nothing, and sends wait for slaves")
+
+
+CHECKS: Final = (
+    SettingCheck((PEERS,), networks),
+    SettingCheck(("haMasterAddress", "ha.master"), _check_addresses),
+    SettingCheck(("ha.bind",), lambda settings: require_number(settings, "ha.bind")),
+    SettingCheck(("brokerRole", "inSyncReplicas", "aclEnable", PEERS), _check_replicas),
+)
+
+
+def replica_notices(settings: Settings) -> list[str]:
+    """Lines for a start whose settings promise less than they seem to."""
+    if settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") == 1:
+        return ["brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a slave; "
+                "inSyncReplicas=2 has each message on one slave"]
+    if settings.text("brokerRole") != "SLAVE" and settings.flag("aclEnable") and not (
+            settings.names(PEERS)):
+        return ["aclEnable=true without ha.peers: no slave can connect, because a slave is asked "
+                "for no password"]
+    return []

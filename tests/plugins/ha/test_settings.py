@@ -1,0 +1,59 @@
+"""The settings of replication: what a start refuses and what it says."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.plugins import ha
+from twistmq.plugins.ha.settings import networks, replica_notices
+
+
+class SettingsTests(SynchronousTestCase):
+    """A kernel with the plugin and nothing else."""
+
+    def box(self, **settings: str) -> KernelBox:
+        box = KernelBox([("ha", ha.Plugin)], settings)
+        self.addCleanup(box.stop)
+        return box
+
+    def test_what_has_no_meaning_is_refused(self) -> None:
+        """Addresses, networks, frames that a Java slave has no room for."""
+        for settings, text in (
+            ({"haMasterAddress": "no-port-here"}, "is no HOST:PORT"),
+            ({"haMasterAddress": "10.0.0.1:65536"}, "is no HOST:PORT"),
+            ({"ha.master": "10.0.0.1"}, "is no HOST:PORT"),
+            ({"ha.peers": "10.0.0.1,ten"}, "'ten'"),
+            ({"haTransferBatchSize": str(4 * 1024**2 - 11)}, "is not from 1 to 4194292"),
+            ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "aclEnable": "true"},
+             "must name the slaves"),
+        ):
+            box = self.assertRaises(SettingsError, self.checked, settings)
+            self.assertIn(text, str(box))
+
+    def checked(self, settings: dict[str, str]) -> None:
+        """Make the checks of a start."""
+        values = KernelBox([("ha", ha.Plugin)], {"aclEnable": "false"}).settings
+        loaded = type(values).load(values.rows, overrides=settings)
+        loaded.start_checks += ha.Plugin.register_setting_checks()
+        loaded.check()
+
+    def test_networks(self) -> None:
+        """An address is a network of one; bits beside the mask do not matter."""
+        found = networks(self.box(**{"ha.peers": "10.1.2.3/8, 127.0.0.1, ::1"}).settings)
+        self.assertEqual([str(each) for each in found],
+                         ["10.0.0.0/8", "127.0.0.1/32", "::1/128"])
+
+    def test_a_start_says_what_it_does_not_promise(self) -> None:
+        """SYNC_MASTER that waits for no slave; an ACL and no slave that may connect."""
+        self.assertIn("no send waits for a slave", "".join(
+            self.box(brokerRole="SYNC_MASTER").kernel.hooks.notices))
+        self.assertEqual(self.box(brokerRole="SYNC_MASTER", inSyncReplicas="2")
+                         .kernel.hooks.notices, [])
+        self.assertEqual(self.box().kernel.hooks.notices, [])
+        settings = self.box().settings
+        settings.put("aclEnable", True)
+        self.assertIn("no slave can connect", "".join(replica_notices(settings)))
+        settings.put("ha.peers", ("10.0.0.1",))
+        self.assertEqual(replica_notices(settings), [])
