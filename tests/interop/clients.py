@@ -228,9 +228,9 @@ def go_missing() -> str:
     return ""
 
 
-def go_program(name: str) -> Path:
-    """Compile a program of this folder in Go, once; the executable."""
-    source = HERE / name
+def go_program(name: str, folder: Path = HERE) -> Path:
+    """Compile a program of a folder in Go, once; the executable."""
+    source = folder / name
     target = ROUNDS / f"{name}-{_digest(*source.iterdir())}"
     with _building(target) as work:
         if work is not None:

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""The client beside Apache's Java client and client-go, at one broker, in turn, in one run.
+
+  client_bench.py [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 5] [--rounds 3]
+                  [--messages 200000] [--only async,batch16,...] [--without java,go]
+
+Starts the broker of the installation, or Apache's of a release, fills a topic of 4 queues, and runs
+each load of each client in a process of its own: bodies of 128 bytes, 3 s of warm-up (Java: 8 s),
+medians of the rounds. A consumer reads the same messages twice, and the second time counts. CPU is
+that of the client's process, all threads. Loads: 1,024 messages under way (``async``), 8,192 that
+the client batches (``auto``; client-go cannot), 64 batches of 16 or 32 under way, one and 64
+threads that wait (``sync1``, ``sync64``), 64 tasks of asyncio (``tasks``; beside Java's threads),
+and push consumers with 20 workers, a call for 32 messages or for each (``consume_batch``,
+``consume_one``). Prints a Markdown table with the bounds. A busy machine says little of the rates,
+more of the CPU. The exit status is 1 when a send failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench_servers import Apache, Server, Twistmq, parser_of
+
+from tests.interop.clients import client_home, go_program, java_classes
+from tests.interop.peer import class_path, java_command
+
+HERE = Path(__file__).resolve().parent
+PORT_FIRST = 32_700
+#: By load: its text, the bound on CPU a message (us), and on the rate beside Java's.
+LOADS: dict[str, tuple[str, float | None, float | None]] = {
+    "async": ("1,024 sends under way", 15, 0.6),
+    "auto": ("8,192 sends, batched by the client", 4, None),
+    "batch16": ("64 batches of 16 under way", 3, 0.8),
+    "batch32": ("64 batches of 32 under way", 3, 0.8),
+    "sync1": ("one thread that waits", None, None),
+    "sync64": ("64 threads that wait", None, 0.5),
+    "tasks": ("64 tasks of asyncio that wait", None, 0.8),
+    "consume_batch": ("push, 32 messages a call, 20 workers", 6, 1.0),
+    "consume_one": ("push, one message a call, 20 workers", 12, 0.6),
+}
+WARM_SECONDS = {"java": 8, "go": 2, "twistmq": 2}
+Values = dict[str, float]
+Command = Callable[[str], list[str | Path]]
+
+
+def clients(
+    program: Path, namesrv: str, home: Path, without: Sequence[str], seconds: float, messages: int,
+) -> dict[str, Command]:
+    """How each client's load is started, by the client's name."""
+    python = program.with_name("python")
+
+    def ours(load: str) -> list[str | Path]:
+        return [python, HERE / "client_loads.py", load, namesrv, topic_of(load), "--warm-seconds",
+                str(WARM_SECONDS["twistmq"]), "--seconds", str(seconds), "--messages",
+                str(messages)]
+
+    def numbers(name: str) -> list[str]:
+        return [str(WARM_SECONDS[name]), str(seconds), str(messages)]
+
+    found: dict[str, Command] = {"twistmq": ours}
+    if "java" not in without:
+        classes = java_classes("5.3.3", HERE / "client_java", "ClientLoad")
+        java = java_command(home, [str(classes), class_path("5.3.3")], "1g", short_lived=False)
+        found["java"] = lambda load: [
+            *java, "ClientLoad", as_java(load), namesrv, topic_of(load), *numbers("java")]
+    if "go" not in without:
+        go = go_program("client_go", HERE)
+        found["go"] = lambda load: [
+            go, as_java(load), namesrv, topic_of(load), *numbers("go")]
+    return found
+
+
+def topic_of(load: str) -> str:
+    """What is consumed does not change while it is measured."""
+    return "ClientBenchFull" if load.startswith("consume") else "ClientBench"
+
+
+def as_java(load: str) -> str:
+    """The load of Java and Go that one of ours is compared with."""
+    return "sync64" if load == "tasks" else load
+
+
+def run(command: Sequence[str | Path], home: Path) -> Values:
+    """Run a load; :returns: its figures, per message and per second."""
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "HOME": str(home)}, check=False)
+    lines = [line for line in said.stdout.splitlines() if line.startswith("{")]
+    if said.returncode or not lines:
+        raise SystemExit(f"{command}\n{said.stdout[-2000:]}{said.stderr[-2000:]}")
+    values: Values = json.loads(lines[-1])
+    count = max(values["messages"], 1)
+    return {"rate": count / values["seconds"], "cpu": values["cpu"] / count * 1e6,
+            "failed": values["failed"], "p50": values.get("p50", 0)}
+
+
+def fill(program: Path, namesrv: str, messages: int) -> None:
+    """Send what the consumers read."""
+    subprocess.run(
+        [program.with_name("python"), "-c",
+         "import sys\n"
+         "from twistmq.client import Message, Producer\n"
+         "where, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])\n"
+         "with Producer(where, in_flight_max=64) as producer:\n"
+         "    for _ in range(count // 50 + 1):\n"
+         "        producer.send_batch_soon([Message(topic, b'x' * 128) for _ in range(50)])\n",
+         namesrv, topic_of("consume"), str(messages)], check=True, timeout=300)
+
+
+def table(results: dict[str, dict[str, Values]], names: Sequence[str]) -> None:
+    """Print the Markdown table."""
+    others = [name for name in names if name != "twistmq"]
+    heads = ["load", "twistmq, msg/s", *[f"to {name}" for name in others], "bound, to java",
+             "twistmq, us", *[f"{name}, us" for name in others], "bound, us"]
+    print("| " + " | ".join(heads) + " |")
+    print("| --- |" + " --- |" * (len(heads) - 1))
+    for load, found in results.items():
+        text, cpu_bound, rate_bound = LOADS[load]
+        ours = found["twistmq"]
+        if ours["p50"]:
+            text += f" (p50 {ours['p50']:.0f} us" + "".join(
+                f", {name} {found[name]['p50']:.0f}" for name in others
+                if found.get(name, {}).get("p50")) + ")"
+        cells = [text, f"{ours['rate']:,.0f}",
+                 *[f"{ours['rate'] / found[name]['rate']:.2f}x" if name in found else ""
+                   for name in others],
+                 "" if rate_bound is None else f"{rate_bound}", f"{ours['cpu']:.1f}",
+                 *[f"{found[name]['cpu']:.1f}" if name in found else "" for name in others],
+                 "" if cpu_bound is None else f"{cpu_bound}"]
+        print("| " + " | ".join(cells) + " |")
+
+
+def main() -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--apache", metavar="VERSION", help="its broker, instead of ours")
+    parser.add_argument("--seconds", type=float, default=5, help="of each round of sends")
+    parser.add_argument("--messages", type=int, default=200_000, help="that are consumed")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--port", type=int, default=PORT_FIRST)
+    parser.add_argument("--only", default=",".join(LOADS), help="these loads")
+    parser.add_argument("--without", default="", help="these clients: java, go")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="client-bench-")))
+        server: Server = (Apache(folder, arguments.port, arguments.apache) if arguments.apache else
+                          Twistmq("twistmq", arguments.twistmq, folder, arguments.port))
+        home = stack.enter_context(client_home())
+        server.start("brokerFastFailureEnable=false", "osPageCacheBusyTimeOutMills=60000")
+        stack.callback(server.stop)
+        return measure(arguments, home)
+
+
+def measure(arguments: argparse.Namespace, home: Path) -> int:
+    """Run all loads and print the table; :returns: the exit status."""
+    loads = re.split(r",\s*", arguments.only)
+    program = Path(arguments.twistmq)
+    namesrv = f"127.0.0.1:{arguments.port}"
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    print(f"{version.stdout.strip()}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+          f"broker {arguments.apache or 'twistmq'}", flush=True)
+    starts = clients(program, namesrv, home, arguments.without.split(","), arguments.seconds,
+                     arguments.messages)
+    if any(load.startswith("consume") for load in loads):
+        fill(program, namesrv, arguments.messages)
+    results: dict[str, dict[str, Values]] = {}
+    failed = 0.0
+    for load in loads:
+        rounds: dict[str, list[Values]] = {
+            name: [] for name in starts if (name, load) != ("go", "auto")}
+        for number in range(arguments.rounds):
+            order = list(rounds)
+            for name in order[number % len(order):] + order[:number % len(order)]:
+                rounds[name].append(run(starts[name](load), home))
+                failed += rounds[name][-1]["failed"]
+        results[load] = {
+            name: {key: statistics.median(each[key] for each in done) for key in done[0]}
+            for name, done in rounds.items()}
+        print(load, json.dumps(results[load]), flush=True)
+    table(results, list(starts))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
