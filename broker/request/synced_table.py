@@ -15,14 +15,21 @@ __all__ = ["SyncedTable"]
 class SyncedTable:
     """A table of a plugin that a slave copies from its master.
 
+    Tables with the same code are taken from one answer.
+
     :param name: of the table, for logs.
     :param code: of the request, with an empty header, whose answer's body has the table.
     :param take: makes the table here equal to that body, and saves it. It changes what differs
         alone, and nothing when it raises WireError: the body is no such table.
     :param period_ms: from one copy to the next.
+    :param vip: whether the master is asked on its VIP port.
+    :param follows_log: whether the table says what was done with messages, so that it is taken
+        only once the log here has all that the master's had when it answered.
     """
 
     name: str
     code: int
     take: Callable[[bytes], None]
     period_ms: int
+    vip: bool = False
+    follows_log: bool = False

@@ -43,8 +43,9 @@ __all__ = ["Plugin"]
 #: Source: ScheduleMessageService.FIRST_DELAY_TIME, start.
 _FIRST_LOOK_MS = 1000
 _FIRST_SAVE_MS = 10_000
-#: From one copy of the master's offsets to the next, ms.
-_COPY_PERIOD_MS = 3000
+#: From one copy of the master's offsets to the next, ms. Deliveries since the last one are repeated
+#: by a slave that becomes master. Apache's slaves copy them every 60 s.
+_COPY_PERIOD_MS = 1000
 
 
 _SETTINGS: Final = (
@@ -117,7 +118,7 @@ class Plugin:
     @hookimpl
     def register_synced_tables(self) -> Sequence[SyncedTable]:
         return (SyncedTable("delay offsets", RequestCode.GET_ALL_DELAY_OFFSET, self._service.take,
-                            _COPY_PERIOD_MS),)
+                            _COPY_PERIOD_MS, follows_log=True),)
 
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.api import AnyHandler, PeriodicTask, RequestCode, Setting, hookimpl
+from twistmq.broker.api.requests import SyncedTable
 from twistmq.plugins.static_topic.clean import CleanService
 from twistmq.plugins.static_topic.offsets import wrapped_offset_rows
 from twistmq.plugins.static_topic.pulls import PULL_CODES, wrapped_pull
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Plugin"]
 
 _SAVE_PERIOD_MS: Final = 10_000
+#: From one copy of the master's mappings to the next, ms.
+_COPY_PERIOD_MS: Final = 3000
 
 
 _SETTINGS: Final = (
@@ -80,6 +83,17 @@ class Plugin:
         else:
             tables.mapping_data_version = mappings.data_version
             tables.topic_queue_mapping_detail_map = dict(mappings.table)
+
+    @hookimpl
+    def register_synced_tables(self) -> Sequence[SyncedTable]:
+        """The mappings are in the answer with all topics. Apache's slaves never copy them."""
+        return [SyncedTable("static topics", RequestCode.GET_ALL_TOPIC_CONFIG, self._take,
+                            _COPY_PERIOD_MS, vip=True)]
+
+    def _take(self, body: bytes) -> None:
+        self.mappings.take(body)
+        if self.mappings.dirty:
+            self._broker.saves.save_if_changed(self.mappings)
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:

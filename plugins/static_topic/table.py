@@ -19,8 +19,8 @@ from twistmq.broker.api import (
     RequestRefused,
     ResponseCode,
 )
-from twistmq.broker.api.bodies import DataVersion
-from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.bodies import Body, DataVersion
+from twistmq.broker.api.errors import StoreDamaged, WireError
 from twistmq.broker.api.requests import SavedTable, Saving
 from twistmq.plugins.static_topic.checks import MappingError, merged
 from twistmq.plugins.static_topic.mapping import (
@@ -42,6 +42,13 @@ _REMARKS: Final[dict[int, str]] = {
     RequestCode.PULL_MESSAGE: _PULL_REMARK, RequestCode.LITE_PULL_MESSAGE: _PULL_REMARK,
     RequestCode.GET_MIN_OFFSET: "{queue} is not leader in broker {broker}, "
                                 f"request code {RequestCode.GET_MIN_OFFSET:d}"}
+
+
+class _TopicMappings(Body):
+    """The part of an answer with all topics that is about static ones."""
+
+    mapping_data_version: DataVersion | None = None
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,29 @@ class QueueMappings(SavedTable):
         """Let a topic be static no more; it may not be."""
         if self.table.pop(topic, None) is not None:
             self._changed()
+
+    def take(self, body: bytes) -> None:
+        """Become the table of the master, with its data version; an older master has none.
+
+        :param body: of its answer with all topics.
+        :raises WireError: when the body has no such table, or one of another broker name; nothing
+            is changed then.
+        """
+        theirs = _TopicMappings.decode(body)
+        table, version = theirs.topic_queue_mapping_detail_map, theirs.mapping_data_version
+        if table is None or version is None:
+            return
+        for name, detail in table.items():
+            if (name, self._broker_name) != (detail.topic, detail.bname):
+                raise WireError(f"there cannot be a static topic {name!r} that is {detail}")
+        if table != self.table:
+            # Rows of handlers keep the table itself.
+            self.table.clear()
+            self.table.update(table)
+            self.dirty = True
+        if version != self.data_version:
+            self.data_version.assign(version)
+            self.dirty = True
 
     def _changed(self) -> None:
         self.data_version.next_version(self._now_ms())

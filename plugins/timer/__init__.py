@@ -32,6 +32,7 @@ from twistmq.broker.api import (
     hookimpl,
 )
 from twistmq.broker.api.headers import RecallMessageRequestHeader
+from twistmq.broker.api.requests import SyncedTable
 from twistmq.plugins.timer.families import families
 from twistmq.plugins.timer.recall import RecallMessage, add_recall_handles
 from twistmq.plugins.timer.records import TIMER_NAMES
@@ -47,6 +48,9 @@ __all__ = ["Plugin"]
 #: Source: TimerMessageStore.start, BrokerController.initializeBrokerScheduledTasks.
 _DROP_FILES_MS = 30_000
 _FORGET_TOPICS_MS = 180_000
+#: From one copy of the master's check point to the next, and of its counts, ms. Deliveries since
+#: the last one are repeated by a slave that becomes master. Apache's slaves copy both every 3 s.
+_CHECKPOINT_COPY_MS, _COUNTS_COPY_MS = 1000, 3000
 
 
 @implementer(ITimedDelivery)
@@ -146,6 +150,19 @@ class Plugin:
                 self._broker, self.service is not None).handle, RecallMessageRequestHeader),
             RequestHandler(RequestCode.GET_TIMER_CHECK_POINT, get_check_point, EmptyHeader),
             RequestHandler(RequestCode.GET_TIMER_METRICS, get_metrics, EmptyHeader),
+        )
+
+    @hookimpl
+    def register_synced_tables(self) -> Sequence[SyncedTable]:
+        """The master's check point and counts."""
+        service = self.service
+        if service is None:
+            return ()
+        return (
+            SyncedTable("timer check point", RequestCode.GET_TIMER_CHECK_POINT,
+                        service.following.take, _CHECKPOINT_COPY_MS, vip=True, follows_log=True),
+            SyncedTable("counts of timed messages", RequestCode.GET_TIMER_METRICS,
+                        service.metrics.take, _COUNTS_COPY_MS, vip=True),
         )
 
     @hookimpl

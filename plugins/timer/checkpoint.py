@@ -16,8 +16,8 @@ from typing import Final
 
 from twistmq.broker.api.store import IStoreIO
 
-__all__ = ["CHECKPOINT_FIELDS", "CHECKPOINT_SIZE", "CLEAN", "RUNNING", "TimerCheckpoint",
-           "TimerCheckpointFile", "decode_mark"]
+__all__ = ["CHECKPOINT_FIELDS", "CHECKPOINT_SIZE", "CLEAN", "RUNNING", "VALUES_SIZE",
+           "TimerCheckpoint", "TimerCheckpointFile", "decode_mark"]
 
 CHECKPOINT_SIZE: Final = 4096
 #: The facts in the mark about the broker that wrote it.
@@ -25,6 +25,8 @@ RUNNING: Final = 1
 CLEAN: Final = 2
 
 _VALUES: Final = struct.Struct(">7q")
+#: The bytes of the values in the file, and of an answer's body.
+VALUES_SIZE: Final = _VALUES.size
 _MARK_POSITION: Final = 64
 _MARK_TEXT: Final = b"twistmq\0"
 #: The text, RUNNING or CLEAN, ms of a tick; the copy follows.

@@ -66,6 +66,13 @@ class Dequeue:
         """Go on after a start."""
         self._done_ms = read_ms
 
+    def pass_to(self, read_ms: int) -> None:
+        """Forget slots before a time: another broker has delivered them."""
+        self._work = None
+        while (next_ms := self._wheel.next_ms) is not None and next_ms < read_ms:
+            self._wheel.finish(next_ms)
+        self._done_ms = read_ms
+
     def step(self, ready_ms: int) -> bool:
         """Do a little of what is due; :returns: whether there is more.
 

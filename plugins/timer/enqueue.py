@@ -39,6 +39,11 @@ __all__ = ["Enqueue"]
 
 #: Messages that are entered together.
 BATCH_COUNT: Final = 128
+#: How much later a slave rolls a message than its master, ms, and in parts of the roll window at
+#: most: it cannot know when the master entered it, and one that is rolled too early would be lost
+#: with the master.
+_ROLL_MARGIN_MS: Final = 60_000
+_ROLL_MARGIN_PARTS: Final = 100
 
 
 class Enqueue:
@@ -71,6 +76,8 @@ class Enqueue:
         self.known_places: set[int] = set()
         #: Messages entered or delivered since the start.
         self.count = 0
+        #: Whether a slave enters what its master has entered.
+        self._is_following = False
         #: Messages that were due already and could not be stored.
         self._late: list[MessageRecord] = []
         self._is_failing = False
@@ -116,13 +123,55 @@ class Enqueue:
         if self._late:
             self._late = self._delivery.append(self._late)
             return not self._late
-        self._correct_offset()
-        entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, BATCH_COUNT)
-        if not entries:
-            return False
-        units: list[tuple[int, LogUnit]] = []
         topics: list[str] = []
         late: list[MessageRecord] = []
+        units = self._enter(BATCH_COUNT, now_ms, topics, late)
+        if units is None:
+            return False
+        for (_, unit), topic in zip(units, topics, strict=True):
+            self._metrics.add(topic, unit.change)
+        self._late = late
+        self._late = self._delivery.append(late)
+        return not self._late
+
+    def follow(self, end: int, now_ms: int) -> bool:
+        """Enter a batch of what the master has entered; it has delivered what was due.
+
+        The counts of messages that wait are the master's, copied by themselves.
+
+        :param end: queue offset before which the master has entered all.
+        :returns: whether there may be more.
+        """
+        self._late = []
+        self.write_ms = self._wheel.floor_ms(now_ms)
+        count = min(BATCH_COUNT, end - self.offset)
+        self._is_following = True
+        try:
+            return count > 0 and self._enter(count, now_ms, [], []) is not None
+        finally:
+            self._is_following = False
+
+    def go_on(self, now_ms: int) -> None:
+        """Go on as a master that was a slave: ticks before ``ready_ms`` are delivered."""
+        self._ends.clear()
+        self.write_ms = min(self.write_ms, self._wheel.floor_ms(now_ms) - self._wheel.tick_ms)
+        self.advance(now_ms)
+
+    def _enter(
+        self, count: int, now_ms: int, topics: list[str], late: list[MessageRecord]
+    ) -> list[tuple[int, LogUnit]] | None:
+        """Enter messages into the log and the wheel.
+
+        :param topics: gets the real topic of each unit.
+        :param late: gets what is to be stored, because it is due now.
+        :returns: position and unit of those that got one; None: there was nothing to enter, or the
+            log cannot be written.
+        """
+        self._correct_offset()
+        entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, count)
+        if not entries:
+            return None
+        units: list[tuple[int, LogUnit]] = []
         lasts: dict[int, int] = {}
         position = self._timer_log.next_position(self._timer_log.end)
         for queue_offset, (place, size, _) in enumerate(entries, self.offset):
@@ -142,15 +191,12 @@ class Enqueue:
                 units.append((position, unit._replace(previous=previous)))
                 position = self._timer_log.next_position(position + UNIT_SIZE)
         if not self._write(units):
-            return False
-        for (position, unit), topic in zip(units, topics, strict=True):
+            return None
+        for position, unit in units:
             self._wheel.add(position, unit)
-            self._metrics.add(topic, unit.change)
         self.count += len(entries)
         self.offset += len(entries)
-        self._late = late
-        self._late = self._delivery.append(late)
-        return not self._late
+        return units
 
     def _unit(
         self, place: int, size: int, now_ms: int, topics: list[str], late: list[MessageRecord]
@@ -172,11 +218,19 @@ class Enqueue:
                 late.append(due_record(message, properties, ENTERED_NEVER, now_ms))
             return None
         magic = MAGIC_DEFAULT
-        write_ms = min(self.write_ms, due_ms)
+        # The master enters a message soon after it is stored.
+        entered_ms = (self._wheel.floor_ms(message.store_timestamp) if self._is_following
+                      else self.write_ms)
+        write_ms = min(entered_ms, due_ms)
         ahead_ms = due_ms - write_ms
         if ahead_ms >= self._roll_window_ms:
             magic |= MAGIC_ROLL
             ahead_ms = self._first_way_ms(ahead_ms)
+            if self._is_following:
+                ahead_ms += min(_ROLL_MARGIN_MS, self._roll_window_ms // _ROLL_MARGIN_PARTS)
+                if write_ms + ahead_ms < self.ready_ms:
+                    # It was rolled, and is in the timer topic again.
+                    return None
         if names.TIMER_DEL_UNIQKEY in properties:
             magic |= MAGIC_DELETE
         topic = properties.get(names.REAL_TOPIC, "")

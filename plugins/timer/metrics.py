@@ -90,6 +90,12 @@ class TimerMetrics:
             self.came.pop(topic, None)
             self.went.pop(topic, None)
 
+    def take(self, body: bytes) -> None:
+        """Take the counts of the master; :raises WireError: when the body has no such table."""
+        theirs = TimerMetricsSerializeWrapper.decode(body)
+        if theirs.data_version != self.saved.data_version:
+            self.saved = theirs
+
     def encode(self) -> bytes:
         """Write them as the file holds them, and an answer."""
         return self.saved.encode_standard()

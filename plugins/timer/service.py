@@ -28,6 +28,7 @@ from twistmq.plugins.timer.checkpoint import (
 from twistmq.plugins.timer.delivery import Delivery
 from twistmq.plugins.timer.dequeue import Dequeue
 from twistmq.plugins.timer.enqueue import Enqueue
+from twistmq.plugins.timer.following import Following
 from twistmq.plugins.timer.metrics import TimerMetrics
 from twistmq.plugins.timer.rates import Rates
 from twistmq.plugins.timer.records import (
@@ -77,6 +78,9 @@ class TimerService:
         self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, delivery,
                                settings.roll_window)
         self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, delivery)
+        #: Where the master of this broker is, if it is a slave.
+        self.following = Following(self.wheel, self.timer_log, self.checkpoint, self.enqueue,
+                                   self.dequeue)
         #: Whether a send of those handled now has a record that waits.
         self.has_timed = False
         self._is_loaded = self._is_stopped = False
@@ -174,9 +178,15 @@ class TimerService:
     def turn(self, now_ms: int) -> None:
         """Enter some messages, deliver some."""
         self._has_more = False
-        if not self._is_loaded or self._is_stopped or self._broker.is_slave:
+        if not self._is_loaded or self._is_stopped:
             return
         settings, clock = self._broker.settings, self._broker.steady.now_ms
+        # A slave that became master first enters all that its master had.
+        if self._broker.is_slave or self.following.is_behind:
+            self._has_more = _repeat(
+                lambda: self.following.step(self._broker.now_ms()), clock, TURN_MS)
+            return
+        self.following.end(now_ms)
         self.enqueue.advance(now_ms)
         is_stopped = settings.flag("timerStopEnqueue")
         if not is_stopped:

@@ -7,9 +7,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import A, B, item, part_lists
-from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.errors import StoreDamaged, WireError
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.wire.bodies import DataVersion, TopicConfigSerializeWrapper
 from twistmq.plugins.static_topic.mapping import TopicQueueMappingDetail
 from twistmq.plugins.static_topic.table import QueueMappings
 
@@ -78,3 +79,46 @@ class FileTests(SynchronousTestCase):
         self.write(b'{"topicQueueMappingInfoMap":{"S":{"topic":"S","bname":"broker-b"}}}')
         error = self.assertRaises(StoreDamaged, self.mappings)
         self.assertIn("topic S is of broker broker-b, this one is broker-a", str(error))
+
+
+class CopyTests(SynchronousTestCase):
+    """The table of a slave, from its master's answer with all topics."""
+
+    def setUp(self) -> None:
+        self.mappings = QueueMappings(ConfigFile(MemoryDisk(), PATH), A, lambda: 5)
+
+    def body(self, name: str = "S", bname: str = A, counter: int = 3) -> bytes:
+        detail = TopicQueueMappingDetail(
+            topic="S", total_queues=1, bname=bname, epoch=9,
+            hosted_queues=part_lists([item(0, bname, 0, 0)]))
+        return TopicConfigSerializeWrapper(
+            {}, DataVersion(0, 1, 1), DataVersion(0, 7, counter), None, {name: detail}).encode()
+
+    def test_the_masters_mappings_and_version_are_taken(self) -> None:
+        """The same ones again change nothing; those that the master dropped go."""
+        table = self.mappings.table
+        self.mappings.take(self.body())
+        self.assertEqual((list(table), self.mappings.data_version, self.mappings.dirty),
+                         (["S"], DataVersion(0, 7, 3), True))
+        self.assertEqual(table["S"].hosted_queues[0][0].bname, A)
+        self.mappings.persist()
+        self.mappings.take(self.body())
+        self.assertFalse(self.mappings.dirty)
+        self.mappings.take(TopicConfigSerializeWrapper(
+            {}, DataVersion(), DataVersion(0, 7, 4), None, {}).encode())
+        self.assertEqual((table, self.mappings.dirty), ({}, True))
+
+    def test_an_older_master_has_no_mappings(self) -> None:
+        """Those that are here stay."""
+        self.mappings.take(self.body())
+        self.mappings.take(TopicConfigSerializeWrapper({}, DataVersion()).encode())
+        self.assertEqual(list(self.mappings.table), ["S"])
+
+    def test_a_bad_answer_changes_nothing(self) -> None:
+        """A mapping of another broker, under another name, or none."""
+        self.mappings.take(self.body())
+        for bad in (b"", b"[]", self.body(bname="broker-b"), self.body(name="R"),
+                    b'{"mappingDataVersion":{},"topicQueueMappingDetailMap":{"S":3}}'):
+            self.assertRaises(WireError, self.mappings.take, bad)
+        self.assertEqual((list(self.mappings.table), self.mappings.data_version.counter),
+                         (["S"], 3))

@@ -1,0 +1,228 @@
+"""Timers of a slave: entered as far as the master's, delivered by none but the master."""
+
+from __future__ import annotations
+
+from tests.kernel_case import run_all, run_task
+from tests.plugins.timer.case import SAVE, TURN, TimerTestCase, shrink_wheel
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import StoreError, WireError
+from twistmq.broker.request.synced_table import SyncedTable
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.plugins import timer
+from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.plugins.timer.service import TimerService
+
+SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
+
+
+class FollowingTests(TimerTestCase):
+    """A master and a slave that gets its log as bytes and its tables as answers."""
+
+    def setUp(self) -> None:
+        shrink_wheel(self)
+        super().setUp()
+        self.slave_disk = FaultyDisk()
+        self.slave = KernelBox(self.plugins, {**self.settings, **SLAVE}, self.slave_disk)
+        self.addCleanup(lambda: self.slave.stop())
+        self.slave.now_ms = self.box.now_ms
+
+    @property
+    def slave_service(self) -> TimerService:
+        service = self.slave.plugin(timer.Plugin).service
+        assert service is not None
+        return service
+
+    def copy_log(self) -> None:
+        """Give the slave the bytes that it lacks."""
+        ours, theirs = self.slave.kernel.store, self.box.kernel.store
+        while ours.commit_log.max_offset < theirs.commit_log.max_offset:
+            offset = ours.commit_log.max_offset
+            ours.raw.append(offset, theirs.raw.read(offset, 32_768))
+        while ours.dispatch.step():
+            pass
+
+    def tables(self) -> list[SyncedTable]:
+        return list(self.slave.kernel.hooks.collect_synced_tables())
+
+    def copy(self, *, log: bool = True) -> None:
+        """Copy the log and the tables, as they are on the master's disk."""
+        run_task(self.box, SAVE)
+        if log:
+            self.copy_log()
+        for table in self.tables():
+            table.take(self.box.ask(table.code).body)
+        self.slave_turn()
+
+    def slave_turn(self, elapsed_ms: int = 0) -> None:
+        self.slave.now_ms += elapsed_ms
+        run_all(self.slave, TURN)
+
+    def promote(self) -> None:
+        """The master is gone; the slave takes its place."""
+        self.slave.kernel.set_role("ASYNC_MASTER", 0)
+
+    def slave_bodies(self) -> list[bytes]:
+        return [each.body for each in self.slave.stored("T", 1)]
+
+    def slave_turns(self, elapsed_ms: int) -> None:
+        for _ in range(elapsed_ms // 100):
+            self.slave_turn(100)
+
+    def test_a_slave_enters_what_its_master_entered_and_delivers_nothing(self) -> None:
+        """It has the same slots, and its log has what the master stored, no more."""
+        for number in range(300):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1500 + number % 3 * 1000))
+        self.turn()
+        self.copy()
+        ours, theirs = self.slave_service, self.service
+        self.assertEqual(ours.enqueue.offset, 300)
+        self.assertEqual({time: slot.count for time, slot in ours.wheel.slots.items()},
+                         {time: slot.count for time, slot in theirs.wheel.slots.items()})
+        self.assertEqual(ours.metrics.count("T"), 300)
+        self.slave_turns(5000)
+        self.assertEqual(self.slave_bodies(), [])
+
+    def test_nothing_is_entered_that_the_master_has_not_entered(self) -> None:
+        """The queue offset in the check point is the end."""
+        self.send(b"a", TIMER_DELAY_MS="5000")
+        self.copy()
+        self.assertEqual(self.slave_service.wheel.count, 0)
+        self.turn()
+        self.copy()
+        self.assertEqual(self.slave_service.wheel.count, 1)
+
+    def test_a_promoted_slave_delivers_the_rest_once(self) -> None:
+        """What the master delivered before the last copy does not come again."""
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
+        self.turns(4500)
+        self.copy()
+        self.slave.now_ms = self.box.now_ms
+        before = self.slave_bodies()
+        self.assertEqual(before, self.bodies())
+        self.assertTrue(2 < len(before) < 8)
+        self.promote()
+        self.slave_turns(10_000)
+        self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
+
+    def test_a_promoted_slave_first_enters_what_its_master_had_entered(self) -> None:
+        """What was due there and delivered is not taken for late; what is new is entered."""
+        for number in range(400):
+            self.send(b"%d" % number, TIMER_DELAY_MS="1000" if number % 2 else "9000")
+        self.turns(3000)
+        run_task(self.box, SAVE)
+        self.send(b"new", TIMER_DELAY_MS="2000")
+        self.copy_log()
+        for table in self.tables():
+            table.take(self.box.ask(table.code).body)
+        self.slave.now_ms = self.box.now_ms
+        self.assertEqual(self.slave_service.enqueue.offset, 0)
+        self.promote()
+        self.slave_turns(12_000)
+        bodies = self.slave_bodies()
+        self.assertEqual(len(bodies), 401)
+        self.assertEqual(len(set(bodies)), 401)
+
+    def test_a_restarted_slave_goes_on(self) -> None:
+        """The wheel is there again, and no message is lost or comes twice."""
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
+        self.turns(3000)
+        self.copy()
+        self.slave.stop()
+        now_ms = self.box.now_ms
+        self.slave = KernelBox(self.plugins, {**self.settings, **SLAVE}, self.slave_disk)
+        self.slave.now_ms = now_ms
+        self.assertGreater(self.slave_service.wheel.count, 0)
+        self.copy()
+        self.promote()
+        self.slave_turns(12_000)
+        self.assertEqual(sorted(self.slave_bodies()), sorted(b"%d" % n for n in range(10)))
+
+    def test_rolled_messages_come_once(self) -> None:
+        """A slave rolls none before its master does, and knows those that were rolled."""
+        settings = {"timerRollWindowSlot": "20"}
+        self.restart(**settings)
+        self.slave.stop()
+        self.slave = KernelBox(self.plugins, {**settings, **SLAVE}, self.slave_disk)
+        self.slave.now_ms = self.box.now_ms
+        self.send(b"far", TIMER_DELAY_MS="90000")
+        for _ in range(4):
+            self.turns(10_000)
+            self.slave.now_ms = self.box.now_ms
+            self.copy()
+        self.assertGreater(len(self.waiting()), 1)
+        self.promote()
+        self.slave_turns(150_000)
+        self.assertEqual(self.slave_bodies(), [b"far"])
+
+    def test_a_master_that_becomes_a_slave_puts_back_what_the_other_has_not_delivered(self) -> None:
+        """Its own deliveries may be gone with the tail of its log."""
+        for number in range(4):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
+        self.turn()
+        self.copy()
+        values = TimerCheckpoint.decode(self.box.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+        self.promote()
+        self.slave_turns(3000)
+        self.assertEqual(len(self.slave_bodies()), 3)
+        self.slave.kernel.set_role("SLAVE", 1)
+        self.slave_service.following.take(values.encode())
+        self.slave_turn()
+        self.assertEqual(self.slave_service.wheel.count, 4)
+
+    def test_a_check_point_that_is_behind_moves_nothing(self) -> None:
+        """Messages that only this broker entered stay, whatever time the other has reached."""
+        self.slave.kernel.set_role("ASYNC_MASTER", 0)
+        self.send(b"x", TIMER_DELAY_MS="3000")
+        self.copy_log()
+        self.slave_turn()
+        self.assertEqual(self.slave_service.wheel.count, 1)
+        self.slave.kernel.set_role("SLAVE", 1)
+        self.slave_service.following.take(
+            TimerCheckpoint(self.box.now_ms + 60_000, 0, 0, 0).encode())
+        self.slave_turn()
+        self.assertEqual(self.slave_service.wheel.count, 1)
+
+    def test_bad_answers_change_nothing(self) -> None:
+        """A body that is too short, or says what cannot be."""
+        self.send(TIMER_DELAY_MS="3000")
+        self.turn()
+        self.copy()
+        checkpoint, counts = self.tables()
+        for bad in (b"", bytes(55), TimerCheckpoint(-1).encode(),
+                    TimerCheckpoint(0, 0, 0, -1).encode()):
+            self.assertRaises(WireError, checkpoint.take, bad)
+        for bad in (b"", b"[]", b'{"timingCount":{"T":3}}'):
+            self.assertRaises(WireError, counts.take, bad)
+        self.assertEqual(self.slave_service.wheel.count, 1)
+        self.assertEqual(self.slave_service.metrics.count("T"), 1)
+
+    def test_the_answer_of_a_slave_has_the_version_of_its_master(self) -> None:
+        """Its check point counts no change of its own."""
+        self.send(TIMER_DELAY_MS="3000")
+        self.turn()
+        self.copy()
+        theirs = TimerCheckpoint.decode(self.box.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+        ours = TimerCheckpoint.decode(self.slave.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+        self.assertEqual(ours.counter, theirs.counter)
+        self.assertEqual(ours.timestamp, theirs.timestamp)
+
+    def test_a_timer_log_that_cannot_be_written_is_tried_again(self) -> None:
+        """Nothing is skipped."""
+        self.send(TIMER_DELAY_MS="3000")
+        self.turn()
+        run_task(self.box, SAVE)
+        self.copy_log()
+        write = self.slave_service.timer_log.write
+
+        def failing(units: object) -> None:
+            raise StoreError("no room")
+
+        self.slave_service.timer_log.write = failing  # type: ignore[method-assign,assignment]
+        self.copy(log=False)
+        self.assertEqual(self.slave_service.enqueue.offset, 0)
+        self.slave_service.timer_log.write = write  # type: ignore[method-assign]
+        self.slave_turn()
+        self.assertEqual(self.slave_service.wheel.count, 1)
