@@ -18,6 +18,7 @@
         RemotingSendError       the connection was lost before the reply
         RemotingTooLong         request or reply are longer than a frame may be
     SettingsError               a setting has no meaning; shown on the command line
+      SettingUnavailable        a file or port that it names cannot be had now
 
 Handlers raise; one translator (``remoting/dispatcher.py``) turns an error into the reply. Remarks
 are Apache's where clients show them. Source: ResponseCode, RemotingException and its subclasses
@@ -40,6 +41,7 @@ __all__ = [
     "RemotingTooLong",
     "ReplyTooLong",
     "RequestRefused",
+    "SettingUnavailable",
     "SettingsError",
     "StoreClosed",
     "StoreDamaged",
@@ -151,3 +153,7 @@ class RemotingTooLong(RemotingError):
 
 class SettingsError(Exception):
     """A setting is unknown, out of bounds or of the wrong type; the text says which and why."""
+
+
+class SettingUnavailable(SettingsError):
+    """The file or port that a setting names cannot be had now; the next start may succeed."""

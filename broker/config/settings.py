@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, Self
 
 from twistmq.broker.config.apache_settings import UNREAD
 from twistmq.broker.config.properties_file import decode_properties, parse_properties, with_changes
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
 
 __all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingCheck", "SettingKind", "SettingValue",
@@ -473,6 +473,10 @@ class Settings:
         place = self._places.get(name, "default")
         return self._rows[name].error(setting_text(self._values[name]), place, why)
 
+    def unavailable(self, name: str, why: str) -> SettingUnavailable:
+        """The same as ``error`` about a port or file that the value names and that is not free."""
+        return SettingUnavailable(str(self.error(name, why)))
+
     # Last, because after it ``int`` means the method in this class's annotations.
     def int(self, name: str) -> builtins.int:
         value = self._values[name]
@@ -497,7 +501,7 @@ def _read(file: str) -> tuple[str, str]:
         with open(file, "rb") as stream:
             return decode_properties(stream.read())
     except OSError as error:
-        raise SettingsError(f"settings file {file}: {error.strerror}") from None
+        raise SettingUnavailable(f"settings file {file}: {error.strerror}") from None
 
 
 def _replace(file: str, data: bytes, *, keep_old: bool) -> None:

@@ -1,11 +1,14 @@
 """From a command line to the settings of a start: checks, derived values, what ``-p`` prints.
 
 Exit statuses are Apache's: 0 when the settings were printed, 1 for a bad command line, 255 (its
--1) for a start that failed, also for a store that could not be stopped cleanly, 253 (its -3) for
-settings that cannot be a broker's or a store that cannot be loaded, 252 (its -4) for two ways of
-replication at once. 254 (its -2) is not used:
+-1) for a start that failed, also for a file of settings that cannot be read and a store that could
+not be stopped cleanly, 253 (its -3) for settings that cannot be a broker's or a store that cannot
+be loaded, 252 (its -4) for two ways of replication at once. 254 (its -2) is not used:
 Differs from Apache: ROCKETMQ_HOME is not needed, because nothing is read from an installation
 folder.
+Differs from Apache: each setting without meaning ends with 253, so that a supervisor does not start
+such a broker again and again. Apache's broker ignores a value that is not of the setting's type,
+and ends with 255 for a port above 65535.
 
 Source: BrokerStartup, NamesrvStartup @5.3.3.
 """
@@ -26,7 +29,7 @@ from twistmq.broker.edge.address_server_url import (
     address_server_url,
     asks_address_server,
 )
-from twistmq.broker.errors import BrokerError, SettingsError, StoreError
+from twistmq.broker.errors import BrokerError, SettingsError, SettingUnavailable, StoreError
 from twistmq.broker.net.tls_options import tls_notices
 
 __all__ = [
@@ -95,7 +98,9 @@ def exit_status(error: BaseException) -> int:
     """The status a process ends with when its start failed."""
     if isinstance(error, StartRefused):
         return error.status
-    return EXIT_REFUSED if isinstance(error, StoreError) else EXIT_FAILED
+    if isinstance(error, SettingUnavailable):
+        return EXIT_FAILED
+    return EXIT_REFUSED if isinstance(error, (SettingsError, StoreError)) else EXIT_FAILED
 
 
 def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:

@@ -43,7 +43,7 @@ from twistmq.broker.constants import (
     LOG_LINE_CHARS_MAX,
     LOG_TRACEBACK_LINES_MAX,
 )
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import SettingUnavailable
 
 __all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "level_filter",
            "open_log"]
@@ -75,7 +75,7 @@ def open_log(name: str, folder: str, settings: Settings) -> LogFile:
         file = LogFile(f"{name}.log", folder, rotateLength=settings.int("log.size_max"),
                        maxRotatedFiles=settings.int("log.files_max"))
     except OSError as error:
-        raise SettingsError(f"log.dir={folder}: {error.strerror}") from None
+        raise SettingUnavailable(f"log.dir={folder}: {error.strerror}") from None
     # The lock that Twisted would give it is taken in several steps. A signal's handler logs too,
     # between any two of them, and would wait for itself: a process that never stops.
     file._threadable_lock = RLock()  # type: ignore[attr-defined]

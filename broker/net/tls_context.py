@@ -37,7 +37,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.net.tls_options import (
     NONE,
     REQUIRE,
@@ -106,7 +106,7 @@ def _read(setting: str, path: str) -> bytes:
         with open(path, "rb") as stream:
             return stream.read()
     except OSError as error:
-        raise SettingsError(f"{setting}: {path}: {error.strerror}") from None
+        raise SettingUnavailable(f"{setting}: {path}: {error.strerror}") from None
 
 
 def _certificates(setting: str, path: str) -> list[x509.Certificate]:

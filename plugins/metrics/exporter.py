@@ -66,8 +66,9 @@ class Exporter:
             self._port = serve_http(root_page(self.scrape, name, checks),
                                     settings.int("metricsPromExporterPort"), interface)
         except OSError as error:
-            raise settings.error("metricsPromExporterPort", "cannot be listened on at "
-                                 f"{interface}: {error.strerror or error}") from None
+            raise settings.unavailable(
+                "metricsPromExporterPort", f"cannot be listened on at {interface}: "
+                f"{error.strerror or error}") from None
         self.log.info("metrics and health are on {interface}:{port}", interface=interface,
                       port=self.port)
 

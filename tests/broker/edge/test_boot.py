@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.edge import boot
-from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged
+from twistmq.broker.errors import BrokerError, SettingsError, SettingUnavailable, StoreDamaged
 
 
 class BrokerSettingsTests(SynchronousTestCase):
@@ -293,7 +293,8 @@ class ExitStatusTests(SynchronousTestCase):
     def test_a_store_that_cannot_load_has_its_own_exit_status(self) -> None:
         """A store that cannot be loaded is told from what else can fail."""
         for error, status in [(StoreDamaged("x"), 253), (BrokerError("port"), 255),
-                              (SettingsError("x"), 255), (ZeroDivisionError(), 255),
+                              (SettingsError("x"), 253),
+                              (SettingUnavailable("x"), 255), (ZeroDivisionError(), 255),
                               (boot.StartRefused(252, "x"), 252)]:
             self.assertEqual(boot.exit_status(error), status, msg=repr(error))
 
