@@ -23,7 +23,8 @@ from twistmq.client.building import build_client
 from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
 from twistmq.client.core.queries import Queries
 from twistmq.client.errors import Closed
-from twistmq.client.loop import Loop, SystemClock, finish, running_future, shared_loop
+from twistmq.client.futures import finish, running_future
+from twistmq.client.loop import Loop, SystemClock, shared_loop
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
 from twistmq.client.options import Where
 

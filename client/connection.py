@@ -87,7 +87,7 @@ class Connection:
             if opaques:
                 self._replies[opaques[0]] = outcome
 
-        opaques.append(self._link.request(code, header, body, replied, None))
+        opaques.append(self._link.request(code, header, body, replied, None).opaque)
         data = self._link.take_output()
         if serialize_type != JSON:
             data = encode_request(code, opaques[0], header, body, serialize_type=serialize_type)

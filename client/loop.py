@@ -22,7 +22,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twistmq.broker.wire.addresses import split_address
@@ -33,7 +32,7 @@ from twistmq.client.errors import ForkedError
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Loop", "SystemClock", "finish", "running_future", "shared_loop"]
+__all__ = ["Loop", "SystemClock", "shared_loop"]
 
 T = TypeVar("T")
 
@@ -58,21 +57,6 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Unix ms."""
         return time.time_ns() // 1_000_000
-
-
-def running_future() -> ThreadFuture[T]:
-    """A future of what is under way, which cannot be cancelled any more."""
-    future: ThreadFuture[T] = ThreadFuture()
-    future.set_running_or_notify_cancel()
-    return future
-
-
-def finish(future: ThreadFuture[T], outcome: T | Exception) -> None:
-    """End a future by a result or an error."""
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
 
 
 class _Socket:

@@ -9,7 +9,8 @@ It may be used by many threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -20,7 +21,7 @@ from twistmq.client.core.recalls import recall
 from twistmq.client.core.replies import prepare_request, request
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed, Full
-from twistmq.client.loop import finish, running_future
+from twistmq.client.futures import finish, running_future
 from twistmq.client.messages import (
     Message,
     MessageQueue,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from twistmq.client.arguments import ClientArguments, ProducerArguments
 
 __all__ = ["Producer"]
+
+
+#: How often a thread without room looks whether there is some, seconds.
+_LOOK_S: Final = 0.05
 
 
 class Producer:
@@ -232,34 +237,63 @@ class Producer:
 
 
 class _Room:
-    """Bounds on messages under way, for threads."""
+    """Bounds on messages under way, for threads.
+
+    A thread that found no room is woken when there is room for many messages, not for one: to wake
+    a thread costs as much as to send a message. It also looks by itself every ``_LOOK_S``.
+    """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock: Final = threading.Lock()
+        self._changed: Final = threading.Condition(self._lock)
         self._count_max: Final = count_max
         self._bytes_max: Final = bytes_max
+        #: Threads are woken when no more is under way than this.
+        self._count_low: Final = count_max - max(count_max // 4, 1)
+        self._bytes_low: Final = bytes_max - bytes_max // 4
         self._count = 0
         self._bytes = 0
+        #: Threads that wait for room, or for everything to end.
+        self._waiting = 0
 
     def take(self, size: int, timeout_s: float) -> None:
         """Take room for a message; :raises Full: when it does not get any in time."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._count < self._count_max and (
-                    not self._count or self._bytes + size <= self._bytes_max), timeout_s):
+        with self._lock:
+            if not self._fits(size) and not self._wait(lambda: self._fits(size), timeout_s):
                 raise Full(f"{self._count} messages with {self._bytes} bytes are under way, "
                            f"and none ended within {timeout_s:g} s")
             self._count += 1
             self._bytes += size
 
+    def _fits(self, size: int) -> bool:
+        return self._count < self._count_max and (
+            not self._count or self._bytes + size <= self._bytes_max)
+
+    def _wait(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait for a condition, with the lock; :returns: whether it came in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._waiting += 1
+        try:
+            while not is_true():
+                left = _LOOK_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, _LOOK_S))
+        finally:
+            self._waiting -= 1
+        return True
+
     def give(self, size: int) -> None:
         """Give room back."""
-        with self._changed:
+        with self._lock:
             self._count -= 1
             self._bytes -= size
-            self._changed.notify_all()
+            if self._waiting and (not self._count or (
+                    self._count <= self._count_low and self._bytes <= self._bytes_low)):
+                self._changed.notify_all()
 
     def wait_empty(self, timeout_s: float | None) -> None:
         """Wait until nothing is under way; :raises TimeoutError: when it is not in time."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: not self._count, timeout_s):
+        with self._lock:
+            if not self._wait(lambda: not self._count, timeout_s):
                 raise TimeoutError(f"{self._count} messages are still under way")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
@@ -33,10 +33,11 @@ from twistmq.broker.wire.binary_header import (
     plain_values,
 )
 from twistmq.broker.wire.frame import JSON
-from twistmq.broker.wire.json_text import field_prefixes
+from twistmq.broker.wire.json_text import RequestTemplate, field_prefixes
 
 __all__ = ["UNREADABLE", "CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields",
-           "ext_fields_of", "field_plan", "header_values", "read_ext_fields", "reading_class"]
+           "ext_fields_of", "field_plan", "header_values", "read_ext_fields", "reading_class",
+           "request_template"]
 
 #: A Java ``int`` and a Java ``long``.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -253,3 +254,16 @@ def header_values(header: CommandHeader) -> tuple[list[str], tuple[object, ...]]
     """A header's fields as ``json_text`` takes them: prefixes and values, in one order."""
     prefixes, getter = _value_getter(type(header))
     return prefixes, getter(header)
+
+
+def request_template(code: int, header: CommandHeader, varying: Sequence[str]) -> RequestTemplate:
+    """A template of requests whose headers differ in some fields.
+
+    :param header: with the fields that do not differ.
+    :param varying: the attributes that differ, in the order of the header's fields.
+    """
+    prefixes, values = header_values(header)
+    names = [attribute for attribute, _ in _names(type(header))]
+    places = [names.index(name) for name in varying]
+    assert places == sorted(places), varying
+    return RequestTemplate(code, prefixes, values, places)

@@ -14,7 +14,7 @@ from typing import Final
 
 from twistmq.broker.wire.frame import JSON, encode_frame
 
-__all__ = ["field_prefixes", "quoted", "reply_frame", "reply_frame_of",
+__all__ = ["RequestTemplate", "field_prefixes", "quoted", "reply_frame", "reply_frame_of",
            "request_frame"]
 
 _TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
@@ -82,6 +82,47 @@ def request_frame(
     parts.append(str(opaque))
     parts.append(_TAIL)
     return encode_frame(JSON, _utf8("".join(parts)), body)
+
+
+class RequestTemplate:
+    """Requests with a JSON header that differ in a few fields and the opaque.
+
+    Most fields of a client's sends are the same each time. They are written once.
+
+    :param code: of the requests.
+    :param prefixes: of the header class, in the order of ``values``.
+    :param values: as for ``reply_frame``; those that differ are not looked at.
+    :param varying: the places of the values that differ, in order.
+    """
+
+    def __init__(
+        self, code: int, prefixes: list[str], values: tuple[object, ...], varying: Sequence[int]
+    ) -> None:
+        self.code: Final = code
+        fields: list[str] = []
+        for index, value in enumerate(values):
+            if index in varying:
+                fields.append(_literal(prefixes[index]) + '"%s"')
+            elif value is not None:
+                parts: list[str] = []
+                _add_fields(parts, [prefixes[index]], (value,))
+                fields.append(_literal("".join(parts)[len('"extFields":{'):-len("},")]))
+        self._format: Final = (
+            f'{{"code":{code},"extFields":{{{",".join(fields)}}},"flag":0,"language":"PYTHON",'
+            f'"opaque":%s{_TAIL}')
+
+    def frame(self, opaque: int, values: tuple[object, ...], body: bytes) -> bytes:
+        """Write a request as one frame.
+
+        :param values: those that differ, in order: numbers, and texts from ``quoted`` without the
+            quotes at their ends.
+        """
+        return encode_frame(JSON, _utf8(self._format % (*values, opaque)), body)
+
+
+def _literal(text: str) -> str:
+    """A text as a format has it."""
+    return text.replace("%", "%%")
 
 
 def _add_fields(parts: list[str], prefixes: list[str], values: tuple[object, ...]) -> None:

@@ -36,7 +36,7 @@ from twistmq.broker.errors import (
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.signature import Credentials
-from twistmq.client.core.link import Link, OnReply, Outcome, Request
+from twistmq.client.core.link import Filled, Link, OnReply, Outcome, Request
 from twistmq.client.core.tasks import Clock, Future, Scheduler, Timer
 from twistmq.client.errors import Closed
 
@@ -149,8 +149,13 @@ class Engine:
 
     # --- requests
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether requests have no fields but those of their headers."""
+        return self.credentials is None and not self._extra_fields
+
     def request(
-        self, address: str, code: int, header: CommandHeader | None, body: bytes,
+        self, address: str, code: int, header: CommandHeader | Filled | None, body: bytes,
         on_reply: OnReply, timeout_ms: float,
     ) -> None:
         """Send a request; a connection is opened when it is needed.
@@ -180,17 +185,15 @@ class Engine:
                 self._timed_out(connection)
             on_reply(outcome)
 
-        opaque = link.request(code, header, body, replied, deadline_ms)
-        request = link.waiting.get(opaque)
+        request = link.request(code, header, body, replied, deadline_ms)
         self._wrote(connection)
         if self._expiry is None or self._expiry.due_ms > deadline_ms + 32:
             self._plan_expiry()
 
     def _again(
-        self, address: str, request: Request | None, on_reply: OnReply, deadline_ms: float
+        self, address: str, request: Request, on_reply: OnReply, deadline_ms: float
     ) -> None:
         """Send a request once more, on a new connection."""
-        assert request is not None
         connection = self.connection(address)
 
         def replied(outcome: Outcome) -> None:

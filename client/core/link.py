@@ -29,10 +29,10 @@ from twistmq.broker.wire.command import (
 )
 from twistmq.broker.wire.frame import JSON, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader, ext_fields_of, header_values
-from twistmq.broker.wire.json_text import request_frame
+from twistmq.broker.wire.json_text import RequestTemplate, request_frame
 from twistmq.broker.wire.signature import Credentials, signed_fields
 
-__all__ = ["DEADLINE_STEP_MS", "Link", "OnReply", "Outcome", "Request"]
+__all__ = ["DEADLINE_STEP_MS", "Filled", "Link", "OnReply", "Outcome", "Request"]
 
 #: A time-out comes at most this much late, ms.
 DEADLINE_STEP_MS: Final = 16
@@ -46,6 +46,19 @@ Outcome = RemotingCommand | RemotingError
 OnReply = Callable[[Outcome], object]
 
 _EMPTY: Final = EmptyHeader()
+
+
+class Filled:
+    """A header of which only some fields are new; for links without credentials.
+
+    :param values: as ``RequestTemplate.frame`` takes them.
+    """
+
+    __slots__ = ("template", "values")
+
+    def __init__(self, template: RequestTemplate, values: tuple[object, ...]) -> None:
+        self.template = template
+        self.values = values
 
 
 class Request:
@@ -98,20 +111,22 @@ class Link:
     # --- out
 
     def request(
-        self, code: int, header: CommandHeader | None, body: bytes, on_reply: OnReply,
+        self, code: int, header: CommandHeader | Filled | None, body: bytes, on_reply: OnReply,
         deadline_ms: float | None,
-    ) -> int:
+    ) -> Request:
         """Send a request.
 
         :param on_reply: called once, with the reply or a ``RemotingError``.
         :param deadline_ms: of the clock that :meth:`expire` is called with; None: the owner itself
             waits, and forgets it.
-        :returns: the opaque, for :meth:`forget`.
+        :returns: the request; its opaque is for :meth:`forget`.
         """
         opaque = next(self._opaques) & _OPAQUE_MASK
-        frame = self.frame(code, opaque, header, body, 0)
-        self.resend(Request(code, opaque, frame, on_reply), deadline_ms)
-        return opaque
+        frame = (header.template.frame(opaque, header.values, body) if isinstance(header, Filled)
+                 else self.frame(code, opaque, header, body, 0))
+        request = Request(code, opaque, frame, on_reply)
+        self.resend(request, deadline_ms)
+        return request
 
     def resend(self, request: Request, deadline_ms: float | None) -> None:
         """Send a request that is encoded already, perhaps by another link."""

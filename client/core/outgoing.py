@@ -81,7 +81,7 @@ def send_header(
         batch=is_batch)
 
 
-class Outgoing:
+class Outgoing(msgspec.Struct, gc=False):
     """A message, or a batch, that is ready to be sent.
 
     :param topic: as brokers know it.
@@ -92,31 +92,21 @@ class Outgoing:
     :param may_be_batched: whether automatic batching may put it with others.
     """
 
-    __slots__ = ("body", "code", "flag", "ids", "is_batch", "max_reconsume_times",
-                 "may_be_batched", "properties", "reconsume_times", "sharding_key", "sys_flag",
-                 "tag", "topic", "waits")
-
-    def __init__(
-        self, topic: str, body: bytes, properties: str, ids: str, *, flag: int = 0,
-        sys_flag: int = 0, is_batch: bool = False, reconsume_times: int = 0,
-        max_reconsume_times: int | None = None, code: int = RequestCode.SEND_MESSAGE_V2,
-        sharding_key: str = "", waits: bool = True, tag: str | None = None,
-        may_be_batched: bool = False,
-    ) -> None:
-        self.topic = topic
-        self.body = body
-        self.properties = properties
-        self.ids = ids
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.is_batch = is_batch
-        self.reconsume_times = reconsume_times
-        self.max_reconsume_times = max_reconsume_times
-        self.code = code
-        self.sharding_key = sharding_key
-        self.waits = waits
-        self.tag = tag
-        self.may_be_batched = may_be_batched
+    topic: str
+    body: bytes
+    #: Encoded, as in the header.
+    properties: str
+    ids: str
+    flag: int = 0
+    sys_flag: int = 0
+    is_batch: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    code: int = RequestCode.SEND_MESSAGE_V2
+    sharding_key: str = ""
+    waits: bool = True
+    tag: str | None = None
+    may_be_batched: bool = False
 
     @property
     def size(self) -> int:
@@ -151,8 +141,11 @@ class Preparer:
         :param in_batch: whether it will be in a batch, which has no place for a compressed body.
         :raises OptionError: when it cannot be sent to any broker.
         """
-        topic = self._topic(message.topic)
-        body = self._body(message)
+        topic = self._topics.get(message.topic) or self._topic(message.topic)
+        body = message.body
+        if type(body) is not bytes or self._encode is not None or not (
+                0 < len(body) <= BODY_SIZE_MAX):
+            body = self._body(message)
         sys_flag = message.sys_flag
         options = self._options
         if options.compress_over and len(body) >= options.compress_over and not in_batch and not (

@@ -18,6 +18,7 @@ the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring
 from typing import Any, Final, Protocol
 
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -25,14 +26,16 @@ from twistmq.broker.errors import HeaderError, RemotingError, RemotingTimeout
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.bodies import MessageQueue, ProducerData
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import request_template
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
+from twistmq.broker.wire.json_text import RequestTemplate
 from twistmq.client.core.batching import Batching
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import PROBE_TIMEOUT_MS, Faults
-from twistmq.client.core.link import Outcome
+from twistmq.client.core.link import Filled, Outcome
 from twistmq.client.core.outgoing import Outgoing, Preparer, ProducerOptions, send_header
 from twistmq.client.core.routes import Route
 from twistmq.client.core.tasks import Future, Task, Timer
@@ -55,6 +58,10 @@ RETRY_CODES: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID,
     ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
 })
+#: What differs between the sends of one topic, in the order of the header; and how many kinds of
+#: sends have a template.
+_VARYING: Final = ("queue_id", "born_timestamp", "properties")
+_TEMPLATES_MAX: Final = 4096
 #: The wait before a route that is not known is asked for again, ms.
 _NO_ROUTE_WAIT_MS: Final = 10
 
@@ -171,8 +178,10 @@ class Sending:
         except NoRoute as error:
             self._ended(error)
             return
-        client.engine.request(address, message.code, sender.header(message, queue.queue_id),
-                              message.body, self._replied, self._left_ms())
+        engine = client.engine
+        header = (sender.filled if engine.is_plain else sender.header)(message, queue.queue_id)
+        engine.request(address, message.code, header, message.body, self._replied,
+                       self._left_ms())
 
     def _failed(self) -> list[str]:
         return [attempt.broker_name for attempt in self._attempts] if self._attempts else []
@@ -267,6 +276,7 @@ class Sender:
         self.faults = (Faults(options.latencies, client.tasks.now_ms)
                        if options.avoid_slow else None)
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
+        self._templates: dict[tuple[object, ...], RequestTemplate] = {}
         #: Records what is sent; None: the producer is not traced.
         self.trace: SendTrace | None = None
         #: Answers brokers that ask about transactions; None: the producer sends none.
@@ -410,6 +420,19 @@ class Sender:
             self.group, message.topic, queue_id, self.client.tasks.clock.wall_ms(),
             message.properties, message.flag, message.sys_flag, message.reconsume_times,
             message.is_batch, message.max_reconsume_times)
+
+    def filled(self, message: Outgoing, queue_id: int) -> Filled:
+        """The same header, for a link without credentials."""
+        kind = (message.topic, message.code, message.is_batch, message.flag, message.sys_flag,
+                message.reconsume_times, message.max_reconsume_times)
+        template = self._templates.get(kind)
+        if template is None:
+            if len(self._templates) >= _TEMPLATES_MAX:
+                self._templates.clear()
+            template = self._templates[kind] = request_template(
+                message.code, self.header(message, queue_id), _VARYING)
+        return Filled(template, (queue_id, self.client.tasks.clock.wall_ms(),
+                                 encode_basestring(message.properties)[1:-1]))
 
     # --- the group
 

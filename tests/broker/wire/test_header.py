@@ -1,6 +1,7 @@
 """What a header class takes: text for numbers, numbers for text, and what it refuses."""
 
 import json
+from json.encoder import encode_basestring
 from typing import Any, Literal
 
 import msgspec
@@ -24,8 +25,12 @@ from twistmq.broker.wire.header import (
     decode_fields,
     ext_fields_of,
     field_plan,
+    header_values,
     read_ext_fields,
+    request_template,
 )
+from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
+from twistmq.broker.wire.json_text import request_frame
 
 
 class Sample(CommandHeader):
@@ -254,3 +259,25 @@ class DecodeFieldsTests(SynchronousTestCase):
                     decode_fields(kind, data, header_type)
                 except HeaderError:
                     continue
+
+
+class TemplateTests(SynchronousTestCase):
+    """Requests that differ in a few fields."""
+
+    @given(st.text(max_size=8), st.text(max_size=8), st.integers(0, 9), st.sampled_from((None, 3)),
+           st.binary(max_size=9))
+    def test_a_template_writes_the_bytes_of_the_header(
+        self, topic: str, properties: str, number: int, most: int | None, body: bytes
+    ) -> None:
+        """Of any texts, with signs of formats among them, and with fields left out."""
+        def header(queue_id: int, born: int, text: str) -> SendMessageRequestHeaderV2:
+            return SendMessageRequestHeaderV2(
+                "100%s" + topic, topic, "%(b)s", 4, queue_id, 1, born, 0, text, batch=True,
+                max_reconsume_times=most)
+
+        varying = ("queue_id", "born_timestamp", "properties")
+        template = request_template(310, header(0, 0, ""), varying)
+        prefixes, values = header_values(header(number, 10**12, properties))
+        self.assertEqual(
+            template.frame(number, (number, 10**12, encode_basestring(properties)[1:-1]), body),
+            request_frame(310, number, 0, prefixes, values, body))
