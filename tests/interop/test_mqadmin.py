@@ -30,8 +30,10 @@ _NAMESRV_SETTINGS: Final = {
     "notifyMinBrokerIdChanged", "orderMessageEnable", "returnOrderTopicConfigToBroker",
     "scanNotActiveBrokerInterval", "supportActingMaster", "waitSecondsForService",
 }
-#: What Apache's broker takes from its file and shows to nobody.
-_HIDDEN_SETTINGS: Final = {"rmqAddressServerDomain", "rmqAddressServerSubGroup"}
+#: Apache's broker takes these from its file, and does not show them, or not while they are empty.
+_HIDDEN_SETTINGS: Final = {
+    "haMasterAddress", "rmqAddressServerDomain", "rmqAddressServerSubGroup",
+}
 #: What differs from run to run, and what stands for it.
 _VOLATILE: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?"), "<time>"),

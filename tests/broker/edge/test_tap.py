@@ -233,7 +233,7 @@ class OptionsTests(SynchronousTestCase):
     def test_an_invalid_setting_is_one_line_without_twistds_help(self) -> None:
         """Settings without meaning are told in one line, without twistd's help in front of it."""
         for arguments, status, text in [
-            (["broker", "listenPort=x"], 255, "listenPort=x (command line)"),
+            (["broker", "listenPort=x"], 253, "listenPort=x (command line)"),
             (["broker", "-c", "/no/such"], 255, "/no/such"),
             (["broker", "namesrvAddr=nowhere"], 253, "nowhere"),
             (["broker", "foo"], 1, "'foo' is not a setting"),

@@ -54,7 +54,8 @@ class ModeTests(PopTestCase):
         """It saves what differs, and takes nothing that is no such table."""
         self.send(b"x")
         self.set_mode()
-        [table] = self.box.kernel.hooks.collect_synced_tables()
+        [table] = [table for table in self.box.kernel.hooks.collect_synced_tables()
+                   if table.code == RequestCode.GET_ALL_MESSAGE_REQUEST_MODE]
         body = self.box.ask(table.code).body
         self.set_mode(mode="PULL", share=0)
         table.take(body)
