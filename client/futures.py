@@ -36,6 +36,8 @@ class RunningFuture(ThreadFuture[T]):
     _state: str = _RUNNING
     _result: T | None = None
     _exception: BaseException | None = None
+    #: Whether a part was made, which may have to be told.
+    _is_watched = False
 
     def __init__(self) -> None:
         """Make no condition yet."""
@@ -45,7 +47,9 @@ class RunningFuture(ThreadFuture[T]):
         make = _PARTS.get(name)
         if make is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
-        return self.__dict__.setdefault(name, make())
+        with _lock:
+            self._is_watched = True
+            return self.__dict__.setdefault(name, make())
 
     def done(self) -> bool:
         """Whether there is a result or an error."""
@@ -76,7 +80,7 @@ class RunningFuture(ThreadFuture[T]):
         with _lock:
             self._result = result
             self._state = _FINISHED
-            is_watched = "_condition" in self.__dict__
+            is_watched = self._is_watched
             if is_watched:
                 for waiter in self._waiters:
                     waiter.add_result(self)

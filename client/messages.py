@@ -74,6 +74,12 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         """Whether it is delivered later."""
         return bool(self.delay_level or self.delay_ms or self.deliver_at is not None)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no properties but WAIT and the unique id."""
+        return not (self.tags or self.keys or self.properties or self.sharding_key
+                    or self.delay_level or self.delay_ms or self.deliver_at is not None)
+
     def all_properties(self) -> dict[str, str]:
         """The properties as they are sent, but for the unique id.
 
@@ -123,6 +129,8 @@ def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> M
         if options or (body is not None and body != b""):
             raise OptionError("give a Message, or topic and body with their options, not both")
         return topic
+    if not options:
+        return Message(topic, body)
     try:
         if isinstance(options.get("keys"), str):
             options = {**options, "keys": (options["keys"],)}

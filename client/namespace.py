@@ -48,8 +48,10 @@ class Namespace:
 
     def without(self, name: str) -> str:
         """The name of a topic or group within the namespace."""
+        if not self.name:
+            return name
         prefix, rest = _split(name)
-        return prefix + rest.removeprefix(self.name + _SEPARATOR) if self.name else name
+        return prefix + rest.removeprefix(self.name + _SEPARATOR)
 
     def holds(self, topic: str) -> bool:
         """Whether a broker's topic is of this namespace."""

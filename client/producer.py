@@ -21,7 +21,7 @@ from twistmq.client.core.recalls import recall
 from twistmq.client.core.replies import prepare_request, request
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed, Full
-from twistmq.client.futures import finish, running_future
+from twistmq.client.futures import RunningFuture, finish
 from twistmq.client.messages import (
     Message,
     MessageQueue,
@@ -106,7 +106,8 @@ class Producer:
         :returns: a future of the result, or of the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
         """
-        return self.send_ready(self._prepare(message_of(topic, body, message)), queue)
+        ready = self.sender.prepare(message_of(topic, body, message))
+        return self.send_ready(ready, queue)
 
     def send_batch_soon(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
@@ -120,21 +121,11 @@ class Producer:
     ) -> ThreadFuture[SendResult]:
         """As :meth:`send_soon`, for a message or a batch that is checked and encoded."""
         self._check_open()
-        self._room.take(ready.size, self.sender.options.timeout_ms / 1000)
-        future: ThreadFuture[SendResult] = running_future()
-        self.client.loop.post(self._begin, ready, queue, future)
-        return future
-
-    def _begin(
-        self, ready: Outgoing, queue: MessageQueue | None, future: ThreadFuture[SendResult]
-    ) -> None:
         size = ready.size
-
-        def done(outcome: SendResult | Exception) -> None:
-            self._room.give(size)
-            finish(future, outcome)
-
-        self.sender.begin_soon(ready, done, queue)
+        self._room.take(size, self.sender.options.timeout_ms / 1000)
+        future = _Sent(self._room, size)
+        self.client.loop.post(self.sender.begin_soon, ready, future.end, queue)
+        return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
         """Send messages, each as a request of its own, many under way at once.
@@ -234,6 +225,19 @@ class Producer:
         if self._is_closed:
             raise Closed("the producer is closed")
         self.client.loop.check_process()
+
+
+class _Sent(RunningFuture[SendResult]):
+    """The result of a message under way, which has room until it ends."""
+
+    def __init__(self, room: _Room, size: int) -> None:
+        self._room = room
+        self._size = size
+
+    def end(self, outcome: SendResult | Exception) -> None:
+        """Give the room back, and finish."""
+        self._room.give(self._size)
+        finish(self, outcome)
 
 
 class _Room:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import MessageQueue
@@ -44,7 +46,7 @@ def may_be_batched(topic: str, properties: Mapping[str, str]) -> bool:
     return _ALONE.isdisjoint(properties) and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
-class BatchKey(NamedTuple):
+class BatchKey(msgspec.Struct, frozen=True, gc=False):
     """What the messages of a batch have in common."""
 
     topic: str

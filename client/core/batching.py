@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import Accumulator, Batch, BatchKey
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.tasks import Scheduler, Timer
 from twistmq.client.messages import SendResult
 
-__all__ = ["Batching", "OnSent", "result_of"]
+__all__ = ["Batching", "OnSent", "results_of"]
 
 OnSent = Callable[[SendResult | Exception], object]
 _Waiting = tuple[Outgoing, OnSent]
@@ -59,7 +57,8 @@ class Batching:
             return
         key = BatchKey(message.topic, message.waits, message.tag, queue)
         full = self._batches.add(key, (message, on_done), message.size, self._tasks.now_ms)
-        self._send(full)
+        if full or self._timer is None:
+            self._send(full)
 
     def flush(self) -> None:
         """Send all batches now."""
@@ -85,26 +84,30 @@ class Batching:
 
         def done(outcome: SendResult | Exception) -> None:
             self._batches.ended(batch)
-            for index, (message, on_done) in enumerate(items):
-                on_done(outcome if isinstance(outcome, Exception)
-                        else result_of(outcome, message.ids, index, len(items)))
+            results: Sequence[SendResult | Exception] = (
+                [outcome] * len(items) if isinstance(outcome, Exception)
+                else results_of(outcome, [message.ids for message, _ in items]))
+            for (_, on_done), result in zip(items, results, strict=True):
+                on_done(result)
 
         ready = [message for message, _ in items]
         self._begin(ready[0] if len(ready) == 1 else self._join(ready), done, batch.key.queue)
 
 
-def result_of(result: SendResult, message_id: str, index: int, count: int) -> SendResult:
-    """The result of one message of a batch.
+def results_of(result: SendResult, ids: Sequence[str]) -> Sequence[SendResult]:
+    """The results of the messages of a batch, in order.
 
     :param result: of the batch.
-    :param message_id: the message's unique id.
-    :param index: which message it is, from 0.
-    :param count: how many there are.
+    :param ids: the unique id of each message.
     """
+    count = len(ids)
     if count == 1:
-        return result
+        return [result]
     places = result.offset_id.split(",")
-    # A queue of whole batches has one place for all of them.
-    place = places[index] if len(places) == count else result.offset_id
-    return msgspec.structs.replace(
-        result, id=message_id, offset_id=place, offset=result.offset + index)
+    if len(places) != count:
+        # A queue of whole batches has one place for all of them.
+        places = [result.offset_id] * count
+    return [
+        SendResult(unique, place, result.queue, offset, result.code, result.transaction_id,
+                   result.recall_handle, result.region, result.is_traced)
+        for offset, (unique, place) in enumerate(zip(ids, places, strict=True), result.offset)]

@@ -50,6 +50,8 @@ log = logging.getLogger("twistmq.client")
 IDLE_MS: Final = 120_000
 #: Time-outs in a row, with nothing received between, after which a connection is closed.
 TIMEOUTS_MAX: Final = 3
+#: As a plain number, which is compared sooner.
+_GO_AWAY: Final = int(ResponseCode.GO_AWAY)
 
 
 class Connect(NamedTuple):
@@ -103,6 +105,28 @@ class Connection:
     def is_open(self) -> bool:
         """Whether the connection is open."""
         return self.link.is_open and self.link.failure is None
+
+
+class _Call(Request):
+    """A request of an engine, which has its reply looked at before its owner is told."""
+
+    engine: Engine
+    connection: Connection
+    deadline_ms: float
+
+    def replied(self, outcome: Outcome) -> None:
+        """See :class:`~twistmq.client.core.link.Request`."""
+        if isinstance(outcome, RemotingCommand):
+            if outcome.code == _GO_AWAY:
+                self.engine.went_away(self)
+                return
+        elif isinstance(outcome, RemotingTimeout):
+            connection = self.connection
+            if not connection.link.is_open:
+                outcome = RemotingConnectError(
+                    f"connect to {connection.address} failed: it takes too long")
+            self.engine.timed_out(connection)
+        self.on_reply(outcome)
 
 
 class Engine:
@@ -167,33 +191,21 @@ class Engine:
             return
         if self.on_request is not None:
             self.on_request(address, code, body)
-        connection = self.connection(address)
-        deadline_ms = self.tasks.now_ms + timeout_ms
+        connection = self._by_address.get(address) or self.connection(address)
+        now_ms = self.tasks.now_ms
+        deadline_ms = now_ms + timeout_ms
         link = connection.link
-
-        def replied(outcome: Outcome) -> None:
-            if isinstance(outcome, RemotingCommand):
-                connection.timeouts = 0
-                if outcome.code == ResponseCode.GO_AWAY:
-                    self._leave(connection)
-                    self._again(address, request, on_reply, deadline_ms)
-                    return
-            elif isinstance(outcome, RemotingTimeout):
-                if not link.is_open:
-                    outcome = RemotingConnectError(
-                        f"connect to {address} failed: it takes too long")
-                self._timed_out(connection)
-            on_reply(outcome)
-
-        request = link.request(code, header, body, replied, deadline_ms)
-        self._wrote(connection)
+        opaque, frame = link.encode(code, header, body)
+        link.send(_Call(code, opaque, frame, on_reply, self, connection, deadline_ms), deadline_ms)
+        connection.last_ms = now_ms
+        self._dirty[connection.number] = connection
         if self._expiry is None or self._expiry.due_ms > deadline_ms + 32:
             self._plan_expiry()
 
-    def _again(
-        self, address: str, request: Request, on_reply: OnReply, deadline_ms: float
-    ) -> None:
-        """Send a request once more, on a new connection."""
+    def went_away(self, call: _Call) -> None:
+        """The server sends clients away: send a request once more, on a new connection."""
+        self._leave(call.connection)
+        address, on_reply = call.connection.address, call.on_reply
         connection = self.connection(address)
 
         def replied(outcome: Outcome) -> None:
@@ -202,8 +214,8 @@ class Engine:
                 outcome = RemotingSendError(f"{address} sends clients away")
             on_reply(outcome)
 
-        connection.link.resend(
-            Request(request.code, request.opaque, request.frame, replied), deadline_ms)
+        connection.link.send(
+            Request(call.code, call.opaque, call.frame, replied), call.deadline_ms)
         self._wrote(connection)
         self._plan_expiry()
 
@@ -285,7 +297,8 @@ class Engine:
         if not connection.link.waiting:
             self._close(connection, "the server sends clients away")
 
-    def _timed_out(self, connection: Connection) -> None:
+    def timed_out(self, connection: Connection) -> None:
+        """A request of a connection was not answered in time."""
         connection.timeouts += 1
         if connection.timeouts >= TIMEOUTS_MAX and connection.number in self._connections:
             self._close(connection, f"{TIMEOUTS_MAX} requests in a row were not answered")

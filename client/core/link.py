@@ -18,9 +18,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
+import msgspec
+
 from twistmq.broker.errors import HeaderError, RemotingError, RemotingSendError, RemotingTimeout
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
+    RESPONSE_FLAG,
     VERSION,
     RemotingCommand,
     decode_command,
@@ -48,30 +51,28 @@ OnReply = Callable[[Outcome], object]
 _EMPTY: Final = EmptyHeader()
 
 
-class Filled:
+class Filled(msgspec.Struct, gc=False):
     """A header of which only some fields are new; for links without credentials.
 
     :param values: as ``RequestTemplate.frame`` takes them.
     """
 
-    __slots__ = ("template", "values")
-
-    def __init__(self, template: RequestTemplate, values: tuple[object, ...]) -> None:
-        self.template = template
-        self.values = values
+    template: RequestTemplate
+    values: tuple[object, ...]
 
 
-class Request:
+class Request(msgspec.Struct):
     """A request that waits for its reply."""
 
-    __slots__ = ("code", "frame", "on_reply", "opaque")
+    code: int
+    opaque: int
+    #: As it was sent, so that it can be sent once more by another connection.
+    frame: bytes
+    on_reply: OnReply
 
-    def __init__(self, code: int, opaque: int, frame: bytes, on_reply: OnReply) -> None:
-        self.code = code
-        self.opaque = opaque
-        #: As it was sent, so that it can be sent once more by another connection.
-        self.frame = frame
-        self.on_reply = on_reply
+    def replied(self, outcome: Outcome) -> None:
+        """The reply came, or an error in its place."""
+        self.on_reply(outcome)
 
 
 class Link:
@@ -121,17 +122,24 @@ class Link:
             waits, and forgets it.
         :returns: the request; its opaque is for :meth:`forget`.
         """
-        opaque = next(self._opaques) & _OPAQUE_MASK
-        frame = (header.template.frame(opaque, header.values, body) if isinstance(header, Filled)
-                 else self.frame(code, opaque, header, body, 0))
+        opaque, frame = self.encode(code, header, body)
         request = Request(code, opaque, frame, on_reply)
-        self.resend(request, deadline_ms)
+        self.send(request, deadline_ms)
         return request
 
-    def resend(self, request: Request, deadline_ms: float | None) -> None:
+    def encode(
+        self, code: int, header: CommandHeader | Filled | None, body: bytes
+    ) -> tuple[int, bytes]:
+        """Encode a request for :meth:`send`; :returns: its opaque and its bytes."""
+        opaque = next(self._opaques) & _OPAQUE_MASK
+        if isinstance(header, Filled):
+            return opaque, header.template.frame(opaque, header.values, body)
+        return opaque, self.frame(code, opaque, header, body, 0)
+
+    def send(self, request: Request, deadline_ms: float | None) -> None:
         """Send a request that is encoded already, perhaps by another link."""
         if self.failure is not None:
-            request.on_reply(self._fault())
+            request.replied(self._fault())
             return
         self.waiting[request.opaque] = request
         if self.is_open:
@@ -209,10 +217,10 @@ class Link:
             except HeaderError as error:
                 self.lost(f"its answer cannot be read: {error}")
                 return requests
-            if command.is_response:
+            if command.flag & RESPONSE_FLAG:
                 request = self.waiting.pop(command.opaque, None)
                 if request is not None:
-                    request.on_reply(command)
+                    request.replied(command)
             elif len(requests) < SERVER_REQUESTS_MAX:
                 requests.append(command)
             else:
@@ -242,7 +250,7 @@ class Link:
         self._deadlines.clear()
         waiting, self.waiting = self.waiting, {}
         for request in waiting.values():
-            request.on_reply(self._fault())
+            request.replied(self._fault())
 
     def _fault(self) -> RemotingError:
         """The failure, a new object for each request: raising one adds to its traceback."""
@@ -266,7 +274,7 @@ class Link:
                 request = self.waiting.pop(opaque, None)
                 if request is not None:
                     failed += 1
-                    request.on_reply(RemotingTimeout(f"{self.address} did not answer in time"))
+                    request.replied(RemotingTimeout(f"{self.address} did not answer in time"))
         return failed
 
     def debug_counts(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ MessageClientIDSetter @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -41,6 +41,9 @@ __all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_hea
 
 #: The longest body, and the longest batch as it is encoded, bytes. Source: DefaultMQProducer.
 BODY_SIZE_MAX: Final = 4 << 20
+#: The properties of most messages, around the unique id.
+_WAITS: Final = format_properties({WAIT: "true", UNIQ_KEY: "%s"})
+_WAITS_NOT: Final = format_properties({WAIT: "false", UNIQ_KEY: "%s"})
 #: Names of topics that are remembered as checked.
 _TOPICS_MAX: Final = 4096
 
@@ -129,47 +132,62 @@ class Preparer:
         self._options = options
         self._make_id = make_id
         self._encode = encode
+        self._is_intercepted = bool(client.interceptors)
+        self._compress_over = options.compress_over or BODY_SIZE_MAX + 1
         #: Names of topics that were checked, and their names at brokers.
         self._topics: dict[str, str] = {}
 
-    def prepare(
-        self, message: Message, extra: dict[str, str] | None = None, *, in_batch: bool = False
-    ) -> Outgoing:
+    def prepare(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
         """Check and encode a message.
 
         :param extra: properties of the system beside its own.
-        :param in_batch: whether it will be in a batch, which has no place for a compressed body.
         :raises OptionError: when it cannot be sent to any broker.
         """
         topic = self._topics.get(message.topic) or self._topic(message.topic)
-        body = message.body
-        if type(body) is not bytes or self._encode is not None or not (
-                0 < len(body) <= BODY_SIZE_MAX):
-            body = self._body(message)
+        body = self._body(message)
         sys_flag = message.sys_flag
         options = self._options
-        if options.compress_over and len(body) >= options.compress_over and not in_batch and not (
-                sys_flag & SYS_COMPRESSED):
+        if len(body) >= self._compress_over and not sys_flag & SYS_COMPRESSED:
             body, bits = compress(body, options.codec)
             sys_flag |= bits
-        properties = message.all_properties()
-        if extra is not None:
-            properties.update(extra)
-        if self._client.interceptors:
-            self._client.interceptors.call("before_send", message.topic, properties)
-        ids = properties.get(UNIQ_KEY)
-        if ids is None:
-            ids = properties[UNIQ_KEY] = self.new_id()
+        text, ids, properties = self._properties(message, extra)
+        if not properties:
+            return Outgoing(
+                topic, body, text, ids, message.flag, sys_flag, waits=message.wait_stored,
+                may_be_batched=options.auto_batch and not sys_flag
+                and may_be_batched(topic, properties))
         sharding_key = properties.get(SHARDING_KEY, "")
         return Outgoing(
-            topic, body, format_properties(properties), ids, flag=message.flag,
+            topic, body, text, ids, flag=message.flag,
             sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
             tag=properties.get(TAGS),
             may_be_batched=options.auto_batch and not sys_flag and not sharding_key
             and may_be_batched(topic, properties))
 
+    def _properties(
+        self, message: Message, extra: dict[str, str] | None = None
+    ) -> tuple[str, str, Mapping[str, str]]:
+        """The properties as they are sent, the unique id, and the properties.
+
+        Of a message that has only those of every message, the last is empty.
+        """
+        if extra is None and message.is_plain and not self._is_intercepted:
+            ids = self.new_id()
+            return (_WAITS if message.wait_stored else _WAITS_NOT) % ids, ids, {}
+        properties = message.all_properties()
+        if extra is not None:
+            properties.update(extra)
+        if self._is_intercepted:
+            self._client.interceptors.call("before_send", message.topic, properties)
+        unique = properties.get(UNIQ_KEY)
+        if unique is None:
+            unique = properties[UNIQ_KEY] = self.new_id()
+        return format_properties(properties), unique, properties
+
     def _body(self, message: Message) -> bytes:
         body = message.body
+        if type(body) is bytes and self._encode is None and 0 < len(body) <= BODY_SIZE_MAX:
+            return body
         if self._encode is not None:
             body = self._encode(body)
         if not isinstance(body, bytes | bytearray | memoryview):
@@ -189,12 +207,19 @@ class Preparer:
         first = messages[0]
         if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise OptionError("a batch cannot go to a retry topic")
+        name, waits = first.topic, first.wait_stored
+        topic = self._topic(name)
+        parts, ids = [], []
         for message in messages:
-            if message.topic != first.topic or message.wait_stored != first.wait_stored:
+            if message.topic != name or message.wait_stored != waits:
                 raise OptionError("the messages of a batch have one topic and one wait_stored")
             if message.is_timed:
                 raise OptionError("a message with a delay cannot be in a batch")
-        return self.join([self.prepare(message, in_batch=True) for message in messages])
+            text, unique, _ = self._properties(message)
+            # A batch has no place for the bit of a compressed body.
+            parts.append((message.flag, self._body(message), text))
+            ids.append(unique)
+        return self.batch(topic, parts, ids, waits)
 
     def join(self, ready: Sequence[Outgoing]) -> Outgoing:
         """Make one request of messages that are prepared.

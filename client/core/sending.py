@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import HeaderError, RemotingError, RemotingTimeout
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
@@ -89,7 +91,7 @@ class SendTrace(Protocol):
         """Send the records that wait."""
 
 
-class Sending:
+class Sending(msgspec.Struct):
     """A send under way: its attempts, one after the other.
 
     :param on_done: called once, with the result or the error.
@@ -97,43 +99,25 @@ class Sending:
     :param retry_codes: the refusals after which it is tried again.
     """
 
-    __slots__ = (
-        "_address",
-        "_attempts",
-        "_begin_ms",
-        "_broker_name",
-        "_deadline_ms",
-        "_message",
-        "_on_done",
-        "_queue",
-        "_retry_codes",
-        "_sender",
-        "_start_ms",
-        "_timer",
-    )
-
-    def __init__(
-        self, sender: Sender, message: Outgoing,
-        on_done: Callable[[SendResult | Exception], object],
-        queue: MessageQueue | None, timeout_ms: float, retry_codes: frozenset[int],
-    ) -> None:
-        self._sender = sender
-        self._message = message
-        self._on_done = on_done
-        self._queue = queue
-        self._retry_codes = retry_codes
-        self._start_ms = sender.client.tasks.now_ms
-        self._deadline_ms = self._start_ms + timeout_ms
-        self._attempts: list[Attempt] | None = None
-        self._address = ""
-        self._broker_name = ""
-        self._begin_ms = 0.0
-        self._timer: Timer | None = None
+    _sender: Sender
+    _message: Outgoing
+    _on_done: Callable[[SendResult | Exception], object]
+    _queue: MessageQueue | None
+    _retry_codes: frozenset[int]
+    #: When it began, and when it fails at the latest; steady clock.
+    _start_ms: float
+    _deadline_ms: float
+    #: The attempts that failed.
+    _attempts: list[Attempt] | None = None
+    #: Of the attempt under way.
+    _address: str = ""
+    _broker_name: str = ""
+    _begin_ms: float = 0.0
+    _timer: Timer | None = None
 
     def attempt(self) -> None:
         """Begin an attempt."""
-        sender = self._sender
-        route = sender.client.routes.known(self._message.topic)
+        route = self._sender.client.routes.known(self._message.topic)
         if route is None or not route.write_queues:
             self._find_route()
         else:
@@ -169,19 +153,20 @@ class Sending:
         """Send to one queue."""
         sender, message = self._sender, self._message
         client = sender.client
-        self._begin_ms = client.tasks.now_ms
+        now_ms = self._begin_ms = client.tasks.now_ms
         self._broker_name = ""
         try:
-            queue = self._queue or sender.choose(message, route, self._failed())
+            queue = self._queue or sender.choose(
+                message, route, self._failed() if self._attempts else ())
             self._broker_name = client.routes.broker_of(queue)
             address = self._address = client.routes.master(self._broker_name)
         except NoRoute as error:
             self._ended(error)
             return
-        engine = client.engine
-        header = (sender.filled if engine.is_plain else sender.header)(message, queue.queue_id)
-        engine.request(address, message.code, header, message.body, self._replied,
-                       self._left_ms())
+        header = (sender.filled(message, queue.queue_id) if sender.is_plain
+                  else sender.header(message, queue.queue_id))
+        client.engine.request(address, message.code, header, message.body, self._replied,
+                              max(self._deadline_ms - now_ms, 0))
 
     def _failed(self) -> list[str]:
         return [attempt.broker_name for attempt in self._attempts] if self._attempts else []
@@ -198,18 +183,26 @@ class Sending:
         except HeaderError as error:
             self._ended(error)
             return
-        sender = self._sender
-        sender.attempt_ended(
-            self._broker_name, sender.client.tasks.now_ms - self._begin_ms, None)
-        topic = sender.client.namespace.without(self._message.topic)
-        queue_broker = self._queue.broker_name if self._queue else self._broker_name
+        sender, message, queue = self._sender, self._message, self._queue
+        if sender.faults is not None:
+            sender.attempt_ended(
+                self._broker_name, sender.client.tasks.now_ms - self._begin_ms, None)
         self._finish(SendResult(
-            self._message.ids, answer.msg_id, MessageQueue(topic, queue_broker, answer.queue_id),
+            message.ids, answer.msg_id, MessageQueue(
+                sender.client.namespace.without(message.topic),
+                self._broker_name if queue is None else queue.broker_name, answer.queue_id),
             answer.queue_offset, outcome.code, answer.transaction_id, answer.recall_handle,
             answer.msg_region, answer.trace_on is not False))
 
     def _finish(self, outcome: SendResult | Exception) -> None:
         """Tell the outcome, once."""
+        sender = self._sender
+        if sender.is_watched:
+            self._tell(outcome)
+        self._on_done(outcome)
+
+    def _tell(self, outcome: SendResult | Exception) -> None:
+        """Tell the trace and the interceptors."""
         client = self._sender.client
         trace = self._sender.trace
         if trace is not None and isinstance(outcome, SendResult):
@@ -220,7 +213,6 @@ class Sending:
                 "after_send", client.namespace.without(self._message.topic), self._message.ids,
                 client.tasks.now_ms - self._start_ms, None if failed else outcome,
                 outcome if failed else None)
-        self._on_done(outcome)
 
     def _ended(self, error: Exception) -> None:
         """An attempt failed: try again, or tell the error."""
@@ -276,6 +268,9 @@ class Sender:
         self.faults = (Faults(options.latencies, client.tasks.now_ms)
                        if options.avoid_slow else None)
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
+        #: Whether requests have the fields of their headers only.
+        self.is_plain = client.engine.is_plain
+        self._is_intercepted = bool(client.interceptors)
         self._templates: dict[tuple[object, ...], RequestTemplate] = {}
         #: Records what is sent; None: the producer is not traced.
         self.trace: SendTrace | None = None
@@ -301,7 +296,13 @@ class Sender:
             return
         client.routes.follow(message.topic)
         bound_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
-        Sending(self, message, on_done, queue, bound_ms, retry_codes).attempt()
+        now_ms = client.tasks.now_ms
+        Sending(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a trace or an interceptor is told of sends."""
+        return self.trace is not None or self._is_intercepted
 
     def begin_soon(
         self, message: Outgoing, on_done: Callable[[SendResult | Exception], object],
