@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future as ThreadFuture
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,11 +21,12 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.building import build_client
+from twistmq.client.clock import SystemClock
 from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
 from twistmq.client.core.queries import Queries
 from twistmq.client.errors import Closed
 from twistmq.client.futures import finish, running_future
-from twistmq.client.loop import Loop, SystemClock, shared_loop
+from twistmq.client.loop import Loop, shared_loop
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
 from twistmq.client.options import Where
 
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 
     from twistmq.client.arguments import ClientArguments
     from twistmq.client.core.subscriptions import Sql
+    from twistmq.client.roles import Parts
 
-__all__ = ["Client"]
+__all__ = ["Client", "closing_on_error"]
 
 T = TypeVar("T")
 
@@ -252,3 +255,14 @@ class Client:
         else:
             self.queries.begin_pull(queue, header, lambda outcome: finish(future, outcome),
                                     attempt=attempt, hold_ms=hold_ms)
+
+
+@contextmanager
+def closing_on_error(parts: Parts[Client]) -> Iterator[None]:
+    """Close the client of a producer or consumer that cannot be made, unless it is shared."""
+    try:
+        yield
+    except BaseException:
+        if parts.is_own:
+            parts.client.close()
+        raise

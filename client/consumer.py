@@ -10,39 +10,33 @@ several threads instead.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from twistmq.client.blocking import Client
+from twistmq.client.blocking import Client, closing_on_error
 from twistmq.client.core.consuming import Member
+from twistmq.client.core.handling import TAKE, Handling, run_steps
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Sql, Topics, subscription
-from twistmq.client.core.tasks import Future
-from twistmq.client.errors import Closed, Undecodable
-from twistmq.client.handlers import failure_level
+from twistmq.client.errors import Closed
+from twistmq.client.feeder import Feeder
 from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
 from twistmq.client.options import CONSUMER, Where
-from twistmq.client.roles import build_consumer, split_arguments
+from twistmq.client.roles import build_consumer, parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import ClientArguments, ConsumerArguments
+    from twistmq.client.arguments import ConsumerArguments
 
 __all__ = ["Consumer"]
 
 T = TypeVar("T")
-
-log = logging.getLogger("twistmq.client")
-
-#: How many messages an iterator takes from the client's thread at once.
-_TAKE: Final = 64
 
 
 class Consumer(Generic[T]):
@@ -52,27 +46,25 @@ class Consumer(Generic[T]):
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic, as
         ``{"orders": "eu || us", "audits": sql("level > 3")}``.
-    :param options: see the page of options; those of a client too, when there is none to share.
+    :param options: see the page of options. A consumer without a client to share takes those of
+        a client too.
     """
 
     def __init__(
         self, where: Where | Client = None, *, group: str, topics: Topics,
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        mine, others = split_arguments([row.name for row in CONSUMER], options)
-        self._owns_client = not isinstance(where, Client)
-        self.client = where if isinstance(where, Client) else Client(
-            where, **cast("ClientArguments", others))
-        self._undecodable = mine.get("undecodable", "retry")
+        parts = parts_of(where, Client, CONSUMER, options)
+        self.client = parts.client
+        self._owns_client = parts.is_own
         self._is_closed = False
         self._stopped = threading.Event()
-        try:
-            self.member: Member[T] = build_consumer(self.client.core, group, topics, mine)
+        with closing_on_error(parts):
+            self.member: Member[T] = build_consumer(
+                self.client.core, group, topics, parts.options)
+            self._handling = Handling(
+                self.member, parts.options.get("undecodable", "retry"), self._post)
             self.client.run(self.member.start)
-        except BaseException:
-            if self._owns_client:
-                self.client.close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +95,7 @@ class Consumer(Generic[T]):
                     continue
                 current = taken.popleft()
                 held, message = current
-                if message.lost or not self._is_decodable(held, message):
+                if message.lost or not self._handling.is_decodable(held, message):
                     current = None
                     continue
                 yield message
@@ -118,7 +110,7 @@ class Consumer(Generic[T]):
         """Wait for messages and take some of one queue."""
         async def take() -> Batch[T] | None:
             while True:
-                batch = self.member.take(_TAKE)
+                batch = self.member.take(TAKE)
                 if batch is not None:
                     return batch
                 try:
@@ -128,24 +120,9 @@ class Consumer(Generic[T]):
 
         batch = self.client.run(take)
         if batch is None:
-            self._stopped.set()
+            self._set_stopped()
             return []
         return [(batch.held, message) for message in batch.messages]
-
-    def _is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
-        """Whether a message has a value; one without is treated as the option says."""
-        try:
-            _ = message.value
-        except Undecodable as error:
-            if self._undecodable == "raise":
-                raise
-            log.warning("%s", error)
-            if self._undecodable == "skip":
-                self._post(self.member.succeed, held, [message])
-            else:
-                self._post(self.member.fail, held, [message])
-            return False
-        return True
 
     def _finish(self, finished: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         if finished:
@@ -177,24 +154,8 @@ class Consumer(Generic[T]):
         delivered again, as ``Retry(level)`` or ``Dead()`` say. An exception that is no
         ``Exception``, such as KeyboardInterrupt, ends the run.
         """
-        def one(held: Held[T], messages: list[ReceivedMessage[T]]) -> None:
-            for index, message in enumerate(messages):
-                if self._stopped.is_set() or message.lost:
-                    self._post(self.member.release, held, messages[index:])
-                    return
-                if not self._is_decodable(held, message):
-                    continue
-                try:
-                    handler(message)
-                except Exception as error:
-                    self._post(self.member.fail, held, [message], failure_level(message, error))
-                    if self.member.options.in_order:
-                        self._post(self.member.release, held, messages[index + 1:])
-                        return
-                else:
-                    self._post(self.member.succeed, held, [message])
-
-        self._work(one, workers, 1 if self.member.options.in_order is False else _TAKE)
+        self._work(lambda batch: run_steps(self._handling.one_by_one(batch), handler),
+                   workers, self._handling.size)
 
     def run_batches(
         self, handler: Callable[[list[ReceivedMessage[T]]], int | None], *, size: int = 32,
@@ -205,37 +166,22 @@ class Consumer(Generic[T]):
         :param handler: returns how many of the first messages it processed; None: all. When it
             raises, all are delivered again.
         """
-        def many(held: Held[T], messages: list[ReceivedMessage[T]]) -> None:
-            ready = [each for each in messages if self._is_decodable(held, each)]
-            if not ready:
-                return
-            try:
-                done = handler(ready)
-            except Exception as error:
-                self._post(self.member.fail, held, ready, failure_level(ready[0], error))
-                return
-            count = len(ready) if done is None else max(0, min(done, len(ready)))
-            if count:
-                self._post(self.member.succeed, held, ready[:count])
-            if count < len(ready):
-                self._post(self.member.fail, held, ready[count:])
-
-        self._work(many, workers, size)
+        self._work(lambda batch: run_steps(self._handling.as_list(batch), handler), workers, size)
 
     def _work(
-        self, work: Callable[[Held[T], list[ReceivedMessage[T]]], None], workers: int, size: int
+        self, work: Callable[[Batch[T]], None], workers: int, size: int
     ) -> None:
         """Run workers until the consumer stops."""
         self._check_open()
         lines: SimpleQueue[Batch[T] | None] = SimpleQueue()
         failures: list[BaseException] = []
-        feeder = _Feeder(self.member, lines, workers, size)
+        feeder = Feeder(self.member, lines, workers, size)
 
         def worker() -> None:
             while (batch := lines.get()) is not None:
                 self._post(feeder.taken)
                 try:
-                    work(batch.held, batch.messages)
+                    work(batch)
                 except BaseException as error:
                     failures.append(error)
                     self.stop()
@@ -249,7 +195,7 @@ class Consumer(Generic[T]):
         try:
             self._stopped.wait()
         finally:
-            self._stopped.set()
+            self._set_stopped()
             self.client.loop.run_there(feeder.stop)
             for _ in threads:
                 lines.put(None)
@@ -298,9 +244,13 @@ class Consumer(Generic[T]):
         self._check_open()
         return self.client.run(lambda: reply_to(self.member.sender, message, body))
 
+    def _set_stopped(self) -> None:
+        self._handling.is_stopped = True
+        self._stopped.set()
+
     def stop(self) -> None:
         """End ``run`` and the iteration after the messages that are being handled."""
-        self._stopped.set()
+        self._set_stopped()
         self._post(self.member.wake_all)
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -311,63 +261,11 @@ class Consumer(Generic[T]):
         if self._is_closed:
             return
         self._is_closed = True
-        self._stopped.set()
+        self._set_stopped()
         if not self.client.core.is_closed:
             self.client.run(lambda: self.member.close(timeout_s * 1000))
         if self._owns_client:
             self.client.close()
-
-
-class _Feeder(Generic[T]):
-    """Keeps a line of batches for workers, in the client's thread."""
-
-    def __init__(
-        self, member: Member[T], lines: SimpleQueue[Batch[T] | None], workers: int, size: int
-    ) -> None:
-        self._member = member
-        self._lines = lines
-        self._most = workers
-        self._size = size
-        #: Batches in the line.
-        self._count = 0
-        self._room: Future[None] | None = None
-        self._is_stopped = False
-
-    def start(self) -> None:
-        """Begin to feed."""
-        self._member.tasks.spawn(self._feed(), "feeder of handlers")
-
-    def taken(self) -> None:
-        """A worker took a batch."""
-        self._count -= 1
-        if self._room is not None:
-            self._room.set_result(None)
-
-    def stop(self) -> None:
-        """Feed no more; what is in the line waits again."""
-        self._is_stopped = True
-        if self._room is not None:
-            self._room.set_result(None)
-        while not self._lines.empty():
-            batch = self._lines.get()
-            if batch is not None:
-                self._member.release(batch.held, batch.messages)
-
-    async def _feed(self) -> None:
-        while not self._is_stopped:
-            if self._count >= self._most:
-                self._room = Future()
-                await self._room
-                continue
-            batch = self._member.take(self._size)
-            if batch is not None:
-                self._count += 1
-                self._lines.put(batch)
-                continue
-            try:
-                await self._member.ready()
-            except Closed:
-                return
 
 
 def _by_queue(

@@ -32,7 +32,7 @@ from twistmq.client.errors import ForkedError
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Loop", "SystemClock", "shared_loop"]
+__all__ = ["Loop", "shared_loop"]
 
 T = TypeVar("T")
 
@@ -45,18 +45,6 @@ _READ_SIZE: Final = 1 << 18
 _UNSENT_MAX: Final = 256 << 20
 #: Threads for functions that block.
 _WORKERS: Final = 4
-
-
-class SystemClock:
-    """The clocks of the process."""
-
-    def monotonic_ms(self) -> float:
-        """Milliseconds for durations."""
-        return time.monotonic() * 1000
-
-    def wall_ms(self) -> int:
-        """Unix ms."""
-        return time.time_ns() // 1_000_000
 
 
 class _Socket:

@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from twistmq.client.blocking import Client
+from twistmq.client.blocking import Client, closing_on_error
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.recalls import recall
 from twistmq.client.core.replies import prepare_request, request
+from twistmq.client.core.room import Room
 from twistmq.client.core.transactions import prepare_half
-from twistmq.client.errors import Closed, Full
+from twistmq.client.errors import Closed
 from twistmq.client.futures import RunningFuture, finish
 from twistmq.client.messages import (
     Message,
@@ -30,13 +31,13 @@ from twistmq.client.messages import (
     message_of,
 )
 from twistmq.client.options import PRODUCER, Where
-from twistmq.client.roles import build_producer, split_arguments
+from twistmq.client.roles import build_producer, parts_of
 from twistmq.client.transaction import BlockingTransaction
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import ClientArguments, ProducerArguments
+    from twistmq.client.arguments import ProducerArguments
 
 __all__ = ["Producer"]
 
@@ -49,17 +50,18 @@ class Producer:
     """Sends messages; the blocking one.
 
     :param where: the name servers, or a :class:`Client` to share.
-    :param options: see the page of options; those of a client too, when there is none to share.
+    :param options: see the page of options. A producer without a client to share takes those of
+        a client too.
     """
 
     def __init__(
         self, where: Where | Client = None, **options: Unpack[ProducerArguments]
     ) -> None:
-        mine, others = split_arguments([row.name for row in PRODUCER], options)
-        self._owns_client = not isinstance(where, Client)
-        self.client = where if isinstance(where, Client) else Client(
-            where, **cast("ClientArguments", others))
-        self.sender = build_producer(self.client.core, mine, options.get("timeout_s", 3.0))
+        parts = parts_of(where, Client, PRODUCER, options)
+        self.client = parts.client
+        self._owns_client = parts.is_own
+        with closing_on_error(parts):
+            self.sender = build_producer(self.client.core, parts.options)
         self._room = _Room(self.sender.options.in_flight_max,
                            self.sender.options.in_flight_bytes_max)
         self._is_closed = False
@@ -240,7 +242,7 @@ class _Sent(RunningFuture[SendResult]):
         finish(self, outcome)
 
 
-class _Room:
+class _Room(Room):
     """Bounds on messages under way, for threads.
 
     A thread that found no room is woken when there is room for many messages, not for one: to wake
@@ -248,30 +250,22 @@ class _Room:
     """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
+        super().__init__(count_max, bytes_max)
         self._lock: Final = threading.Lock()
         self._changed: Final = threading.Condition(self._lock)
-        self._count_max: Final = count_max
-        self._bytes_max: Final = bytes_max
         #: Threads are woken when no more is under way than this.
         self._count_low: Final = count_max - max(count_max // 4, 1)
         self._bytes_low: Final = bytes_max - bytes_max // 4
-        self._count = 0
-        self._bytes = 0
         #: Threads that wait for room, or for everything to end.
         self._waiting = 0
 
-    def take(self, size: int, timeout_s: float) -> None:
+    def take(self, size: int, timeout_s: float = 0.0) -> None:
         """Take room for a message; :raises Full: when it does not get any in time."""
         with self._lock:
-            if not self._fits(size) and not self._wait(lambda: self._fits(size), timeout_s):
-                raise Full(f"{self._count} messages with {self._bytes} bytes are under way, "
-                           f"and none ended within {timeout_s:g} s")
-            self._count += 1
-            self._bytes += size
-
-    def _fits(self, size: int) -> bool:
-        return self._count < self._count_max and (
-            not self._count or self._bytes + size <= self._bytes_max)
+            if not self.fits(size) and not self._wait(lambda: self.fits(size), timeout_s):
+                raise self.full()
+            self.count += 1
+            self.bytes += size
 
     def _wait(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait for a condition, with the lock; :returns: whether it came in time."""
@@ -290,14 +284,14 @@ class _Room:
     def give(self, size: int) -> None:
         """Give room back."""
         with self._lock:
-            self._count -= 1
-            self._bytes -= size
-            if self._waiting and (not self._count or (
-                    self._count <= self._count_low and self._bytes <= self._bytes_low)):
+            self.count -= 1
+            self.bytes -= size
+            if self._waiting and (not self.count or (
+                    self.count <= self._count_low and self.bytes <= self._bytes_low)):
                 self._changed.notify_all()
 
     def wait_empty(self, timeout_s: float | None) -> None:
         """Wait until nothing is under way; :raises TimeoutError: when it is not in time."""
         with self._lock:
-            if not self._wait(lambda: not self._count, timeout_s):
-                raise TimeoutError(f"{self._count} messages are still under way")
+            if not self._wait(lambda: not self.count, timeout_s):
+                raise TimeoutError(f"{self.count} messages are still under way")

@@ -14,21 +14,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from twistmq.client.blocking import Client
+from twistmq.client.blocking import Client, closing_on_error
 from twistmq.client.core.held import Batch
 from twistmq.client.core.pull_consumer import PullMember
 from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.errors import Closed
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 from twistmq.client.options import PULL_CONSUMER, Where
-from twistmq.client.roles import build_pull_consumer, split_arguments
+from twistmq.client.roles import build_pull_consumer, parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import ClientArguments, PullArguments
+    from twistmq.client.arguments import PullArguments
 
 __all__ = ["PullConsumer"]
 
@@ -42,28 +42,24 @@ class PullConsumer(Generic[T]):
     :param group: the consumer group.
     :param topics: what it reads, as :class:`Consumer` takes it; None: see :meth:`subscribe` and
         :meth:`assign`.
-    :param options: see the page of options; those of a client too, when there is none to share.
+    :param options: see the page of options. A consumer without a client to share takes those of
+        a client too.
     """
 
     def __init__(
         self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
         **options: Unpack[PullArguments],
     ) -> None:
-        mine, others = split_arguments([row.name for row in PULL_CONSUMER], options)
-        self._owns_client = not isinstance(where, Client)
-        self.client = where if isinstance(where, Client) else Client(
-            where, **cast("ClientArguments", others))
-        #: What the last poll returned.
+        parts = parts_of(where, Client, PULL_CONSUMER, options)
+        self.client = parts.client
+        self._owns_client = parts.is_own
+        #: The messages of the last poll.
         self._delivered: list[Batch[T]] = []
         self._is_closed = False
-        try:
+        with closing_on_error(parts):
             self.member: PullMember[T] = build_pull_consumer(
-                self.client.core, group, topics, mine)
+                self.client.core, group, topics, parts.options)
             self.client.run(self.member.start)
-        except BaseException:
-            if self._owns_client:
-                self.client.close()
-            raise
 
     def __enter__(self) -> Self:
         return self

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.client.codecs import Serialiser, check_codec
 from twistmq.client.core.client import ClientCore
@@ -13,36 +14,77 @@ from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import OptionError
 from twistmq.client.identity import process_ids
-from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, values_of
+from twistmq.client.options import (
+    CLIENT,
+    CONSUMER,
+    PRODUCER,
+    PULL_CONSUMER,
+    Option,
+    Where,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
     from twistmq.client.core.pull_consumer import PullMember
     from twistmq.client.core.subscriptions import Subscription, Topics
-
-if TYPE_CHECKING:
     from twistmq.client.core.tracing import Trace
 
-__all__ = ["build_consumer", "build_producer", "build_pull_consumer", "split_arguments"]
+__all__ = ["Parts", "build_consumer", "build_producer", "build_pull_consumer", "parts_of"]
+
+C = TypeVar("C")
 
 #: The time of a handler that is not bounded, ms.
 UNTIMED_MS: Final = 10**15
 
 
-def split_arguments(
-    own: Sequence[str], given: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a producer or consumer, and those of the client that it makes."""
-    mine = {name: value for name, value in given.items() if name in own}
-    return mine, {name: value for name, value in given.items() if name not in own}
+@dataclass(frozen=True, slots=True)
+class Parts(Generic[C]):
+    """The parts of a producer or consumer that its arguments give.
+
+    :param is_own: whether the client was made for it, and is closed with it.
+    :param options: its own options, without those of the client.
+    """
+
+    client: C
+    is_own: bool
+    options: dict[str, Any]
 
 
-def build_producer(core: ClientCore, given: Mapping[str, Any], timeout_s: float) -> Sender:
+def parts_of(
+    where: Where | C, kind: type[C], rows: Sequence[Option], given: Mapping[str, Any],
+    **more: Any,
+) -> Parts[C]:
+    """The client that was given, or a new one with the client's part of the options.
+
+    :param kind: the shell's class of clients.
+    :param rows: the options of the producer or consumer.
+    :param more: further arguments of a new client.
+    :raises OptionError: for an option of a client that was given.
+    """
+    names = {row.name for row in rows}
+    mine = {name: value for name, value in given.items() if name in names}
+    others = {name: value for name, value in given.items() if name not in names}
+    if not isinstance(where, kind):
+        return Parts(kind(where, **more, **others), True, mine)  # type: ignore[call-arg]
+    if rows is PRODUCER and "timeout_s" in others:
+        mine["timeout_s"] = others.pop("timeout_s")
+    if others:
+        raise OptionError(f"{', '.join(sorted(others))}: options of the client, which was made "
+                          "before")
+    return Parts(where, False, mine)
+
+
+def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
     """The core of a producer.
 
-    :param timeout_s: bound on a send, all attempts together, seconds.
+    :param given: its options; with ``timeout_s``, the bound on a send, when that is not the
+        client's.
     """
-    values = values_of(PRODUCER, given)
+    own = dict(given)
+    timeout_s = own.pop("timeout_s", core.options.timeout_ms / 1000)
+    values_of(CLIENT, {"timeout_s": timeout_s})
+    values = values_of(PRODUCER, own)
     options = ProducerOptions(
         group=values["group"], timeout_ms=timeout_s * 1000, retries=core.options.retries,
         require_safe=values["require_safe"], compress_over=values["compress_over"],

@@ -139,7 +139,7 @@ class MemoryProducer:
 
     def __init__(self, client: MemoryClient, options: Mapping[str, Any]) -> None:
         self.client = client
-        self.sender: Sender = build_producer(client.core, options, 3.0)
+        self.sender: Sender = build_producer(client.core, options)
         client.core.add(self.sender)
 
     def send(self, topic: str | Message, body: Any = b"", **message: Any) -> SendResult:

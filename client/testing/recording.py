@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from twistmq.broker.wire.record import MAGIC_V1, StoredMessage
+from twistmq.client.clock import SystemClock
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.replies import prepare_request
@@ -33,16 +33,6 @@ __all__ = ["RecordedTransaction", "RecordingProducer"]
 
 #: The queues of each topic.
 _QUEUES: Final = 4
-
-
-class _Clock:
-    """The clocks of the process."""
-
-    def monotonic_ms(self) -> float:
-        return time.monotonic() * 1000
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
 
 class RecordedTransaction:
@@ -84,8 +74,8 @@ class RecordingProducer:
 
     def __init__(self, **options: Unpack[ProducerArguments]) -> None:
         core = ClientCore(ClientOptions(name_servers=(), client_id="127.0.0.1@recording"),
-                          _Clock(), lambda bound: 0)
-        self._sender = build_producer(core, options, 3.0)
+                          SystemClock(), lambda bound: 0)
+        self._sender = build_producer(core, options)
         self.messages: list[Message] = []
         self.error: Exception | None = None
         self.reply: Callable[[Message], bytes] | None = None

@@ -59,7 +59,7 @@ class ClientSimulation:
         self._failing = chance.choice((0.0, 0.0, 0.1))
         self._sent = 0
         self._producer = self.cluster.client()
-        self._sender = build_producer(self._producer.core, {}, 3.0)
+        self._sender = build_producer(self._producer.core, {})
         self._producer.core.add(self._sender)
         self._weights: dict[Callable[[], None], int] = {
             self._send: 8,

@@ -59,9 +59,11 @@ class PullTests(ShellCase):
                 await sleep(0.01)
             first = await consumer.poll(100)
             self.assertEqual({message.queue for message in first}, {queue})
-            for seek in (consumer.seek(queue, 0), consumer.seek_to_begin(queue),
-                         consumer.seek_to_time(queue, datetime(2020, 1, 1, tzinfo=UTC))):
-                await seek
+            seeks: list[Callable[[], Awaitable[None]]] = [
+                lambda: consumer.seek(queue, 0), lambda: consumer.seek_to_begin(queue),
+                lambda: consumer.seek_to_time(queue, datetime(2020, 1, 1, tzinfo=UTC))]
+            for seek in seeks:
+                await seek()
                 self.assertEqual(consumer.position(queue), 0)
                 again = await consumer.poll(100)
                 self.assertEqual(again[0].body, first[0].body)

@@ -114,8 +114,8 @@ class ReplyTests(TestCase):
         async def main() -> None:
             async with tx.Producer(self.where, reactor=reactor) as producer:
                 consumer = tx.Consumer(producer.client, group="g", topics="T", start="first")
-                running = Deferred.fromCoroutine(consumer.run(
-                    lambda message: consumer.reply(message, b"re: " + message.body)))
+                running = consumer.run(
+                    lambda message: consumer.reply(message, b"re: " + message.body))
                 found = await gatherResults(
                     [producer.request("T", b"%d" % number, timeout_s=20) for number in range(9)])
                 self.assertEqual([each.body for each in found],

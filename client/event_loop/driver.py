@@ -1,4 +1,4 @@
-"""The shell of event loops: sockets for an engine, by any transport that calls back.
+"""Sockets, timers and threads for an engine, by any event loop.
 
 ``twistmq.client.aio`` and ``twistmq.client.tx`` give a :class:`Driver` their way to connect, to
 call later and to run a function on a thread. The driver runs the engine after each event, carries
@@ -39,6 +39,9 @@ class Stream(Protocol):
 
 class EventLoop(Protocol):
     """What a driver needs of an event loop."""
+
+    #: The driver of this loop; it is set before the first call.
+    driver: Driver | None
 
     def connect(self, number: int, address: str, timeout_s: float) -> None:
         """Open a connection; then call ``connected`` or ``lost`` of the driver."""

@@ -1,48 +1,37 @@
-"""The consumer that is polled, for event loops: what asyncio's and Twisted's have in common."""
+"""The consumer of an event loop that is polled."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from twistmq.client.core.client import ClientCore
 from twistmq.client.core.held import Batch
 from twistmq.client.core.pull_consumer import PullMember
-from twistmq.client.core.subscriptions import Sql, subscription
+from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.errors import Closed
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.waits import waits
 from twistmq.client.messages import MessageQueue, ReceivedMessage
+from twistmq.client.roles import Parts, build_pull_consumer
 
-__all__ = ["AsyncPullConsumer", "LoopClient"]
+__all__ = ["LoopPullConsumer"]
 
 T = TypeVar("T")
+R = TypeVar("R")
+C = TypeVar("C", bound=LoopClient)
 
 
-class LoopClient(Protocol):
-    """The client of an event loop."""
-
-    @property
-    def core(self) -> ClientCore:
-        """Its core."""
-
-    @property
-    def shell(self) -> Any:
-        """Runs coroutines of the core, by ``call``."""
-
-    @property
-    def close(self) -> Callable[[], Awaitable[None]]:
-        """Leave all groups and close all connections."""
-
-
-class AsyncPullConsumer(Generic[T]):
+class LoopPullConsumer(Generic[C, T]):
     """See :class:`twistmq.client.pull_consumer.PullConsumer`; methods that wait are awaited."""
 
-    def __init__(self, client: LoopClient, owns_client: bool, member: PullMember[T]) -> None:
-        self._client = client
-        self._owns_client = owns_client
-        self.member = member
-        #: What the last poll returned.
+    def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
+        self.client = parts.client
+        self._owns_client = parts.is_own
+        self.member: PullMember[T] = build_pull_consumer(
+            self.client.core, group, topics, parts.options)
+        #: The messages of the last poll.
         self._delivered: list[Batch[T]] = []
         self._is_started = self._is_closed = False
 
@@ -56,22 +45,24 @@ class AsyncPullConsumer(Generic[T]):
     ) -> None:
         await self.close()
 
+    @waits
     async def start(self) -> None:
         """Join the group."""
         if self._is_closed:
             raise Closed("the consumer is closed")
         if not self._is_started:
             self._is_started = True
-            await self._client.shell.call(self.member.start())
+            await self.client.shell.call(self.member.start())
 
-    async def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def _call(self, coroutine: Coroutine[Any, Any, R]) -> R:
         try:
             await self.start()
         except BaseException:
             coroutine.close()
             raise
-        return await self._client.shell.call(coroutine)
+        return await self.client.shell.call(coroutine)
 
+    @waits
     async def poll(
         self, max_count: int = 100, timeout_s: float = 5.0
     ) -> list[ReceivedMessage[T]]:
@@ -83,7 +74,7 @@ class AsyncPullConsumer(Generic[T]):
         :raises Closed: when the consumer is closed.
         """
         delivered = self._delivered
-        batches: list[Batch[T]] = await self._call(
+        batches = await self._call(
             self.member.poll(delivered, max_count, timeout_s * 1000))
         self._delivered = batches
         return [message for batch in batches for message in batch.messages]
@@ -93,15 +84,16 @@ class AsyncPullConsumer(Generic[T]):
 
         :raises OptionError: when queues are assigned.
         """
-        name = self._client.core.namespace.topic(topic)
+        name = self.client.core.namespace.topic(topic)
         self.member.subscribe(subscription(name, expression))
-        self._client.shell.driver.run_soon()
+        self.client.shell.wake()
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more."""
-        self.member.unsubscribe(self._client.core.namespace.topic(topic))
-        self._client.shell.driver.run_soon()
+        self.member.unsubscribe(self.client.core.namespace.topic(topic))
+        self.client.shell.wake()
 
+    @waits
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
         """Read these queues and no other; see ``Client.read_queues`` for those of a topic.
 
@@ -113,6 +105,7 @@ class AsyncPullConsumer(Generic[T]):
         """The queues that are read now: new ones appear a moment after they were asked for."""
         return self.member.assigned()
 
+    @waits
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue a queue at an offset.
 
@@ -121,14 +114,17 @@ class AsyncPullConsumer(Generic[T]):
         """
         await self._call(self.member.seek(queue, offset))
 
+    @waits
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue a queue at its first message."""
         await self._call(self.member.seek_to_begin(queue))
 
+    @waits
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue a queue at the message that comes next."""
         await self._call(self.member.seek_to_end(queue))
 
+    @waits
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
         """Continue a queue at the first message that was stored then or later."""
         await self._call(self.member.seek_to_time(queue, int(time.timestamp() * 1000)))
@@ -140,11 +136,12 @@ class AsyncPullConsumer(Generic[T]):
         """
         return self.member.position(queue)
 
+    @waits
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that is committed for the group; None when there never was one."""
-        found: int | None = await self._call(self.member.committed(queue))
-        return found
+        return await self._call(self.member.committed(queue))
 
+    @waits
     async def commit(self) -> None:
         """Commit now what polls acknowledged; else it happens each five seconds."""
         await self._call(self.member.commit())
@@ -157,12 +154,13 @@ class AsyncPullConsumer(Generic[T]):
         """Undo :meth:`pause`."""
         self.member.set_paused(queues, False)
 
+    @waits
     async def close(self) -> None:
         """Commit what polls acknowledged, and leave the group; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._is_started and not self._client.core.is_closed:
-            await self._client.shell.call(self.member.leave())
+        if self._is_started and not self.client.core.is_closed:
+            await self.client.shell.call(self.member.leave())
         if self._owns_client:
-            await self._client.close()
+            await self.client.close()

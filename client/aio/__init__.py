@@ -1,0 +1,99 @@
+"""The shell for asyncio.
+
+    async with aio.Producer("127.0.0.1:9876", group="shop") as producer:
+        await producer.send("orders", b"paid")
+    async with aio.Consumer("127.0.0.1:9876", group="billing", topics="orders") as consumer:
+        async for message in consumer:
+            await bill(message)
+
+Objects belong to the loop that ``async with`` or :meth:`start` ran in. Sockets are asyncio's own.
+A loop that is blocked for long stops heartbeats: then the brokers give the member's queues to
+others after two minutes. The client warns after a second. The methods are those of
+``twistmq.client.event_loop``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from twistmq.client.aio.loop import AsyncioShell
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.consumer import LoopConsumer
+from twistmq.client.event_loop.producer import LoopProducer
+from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
+from twistmq.client.event_loop.waits import ForAsyncio
+from twistmq.client.messages import SendResult
+from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.roles import parts_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.arguments import (
+        ClientArguments,
+        ConsumerArguments,
+        ProducerArguments,
+        PullArguments,
+    )
+    from twistmq.client.core.subscriptions import Topics
+
+__all__ = ["Client", "Consumer", "Producer", "PullConsumer"]
+
+T = TypeVar("T")
+
+
+class Client(ForAsyncio, LoopClient):
+    """A client of a cluster, shared by the producers and consumers that are given it.
+
+    :param where: the name servers, see ``Where`` of ``twistmq.client.options``.
+    :param options: see the page of options.
+    """
+
+    def __init__(self, where: Where = None, **options: Unpack[ClientArguments]) -> None:
+        super().__init__(AsyncioShell(where, dict(options)))
+
+
+class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
+    """Sends messages.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, **options: Unpack[ProducerArguments]
+    ) -> None:
+        super().__init__(parts_of(where, Client, PRODUCER, options))
+
+
+class Consumer(ForAsyncio, LoopConsumer[Client, T]):
+    """A member of a consumer group.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics,
+        **options: Unpack[ConsumerArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, CONSUMER, options), group, topics)
+
+
+class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
+    """A member of a consumer group that is polled, by one task at a time.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads; None: see ``subscribe`` and ``assign``.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        **options: Unpack[PullArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, PULL_CONSUMER, options), group, topics)

@@ -1,0 +1,174 @@
+"""An asyncio loop: its connections, timers and futures, for the client's core."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, cast
+
+from twistmq.broker.wire.addresses import split_address
+from twistmq.client.event_loop.driver import Driver, EventLoop
+from twistmq.client.event_loop.shell import Shell
+from twistmq.client.options import Where
+
+__all__ = ["AsyncioShell"]
+
+
+class StreamProtocol(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
+        self._transport = cast(asyncio.Transport, transport)
+        host, port = transport.get_extra_info("sockname")[:2]
+        self._driver.connected(self._number, self, f"{host}:{port}")
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        self._driver.received(self._number, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
+        self._driver.lost(self._number, str(exc) if exc else "the server closed it")
+
+    def write(self, data: bytes) -> None:
+        """See ``Stream``."""
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def unsent_bytes(self) -> int:
+        """See ``Stream``."""
+        assert self._transport is not None
+        return self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """See ``Stream``."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Loop:
+    """An asyncio loop, as a driver needs it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> None:
+        self.loop = loop
+        self._tls = tls
+        self.driver: Driver | None = None
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+
+    def connect(self, number: int, address: str, timeout_s: float) -> None:
+        """See ``EventLoop``."""
+        self._connecting[number] = self.loop.create_task(
+            self._connect(number, address, timeout_s))
+
+    async def _connect(self, number: int, address: str, timeout_s: float) -> None:
+        driver = self.driver
+        assert driver is not None
+        try:
+            host, port = split_address(address)
+            async with asyncio.timeout(timeout_s):
+                await self.loop.create_connection(
+                    lambda: StreamProtocol(driver, number), host, port, ssl=self._tls,
+                    server_hostname=host if self._tls else None)
+        except TimeoutError:
+            driver.lost(number, "it takes too long")
+        except (OSError, ValueError) as error:
+            driver.lost(number, str(error))
+        finally:
+            self._connecting.pop(number, None)
+
+    def cancel_connect(self, number: int) -> None:
+        """See ``EventLoop``."""
+        task = self._connecting.pop(number, None)
+        if task is not None:
+            task.cancel()
+
+    def later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
+        """See ``EventLoop``."""
+        return self.loop.call_later(delay_s, function).cancel
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """See ``EventLoop``."""
+        self.loop.call_soon(function)
+
+    def in_thread(
+        self, function: Callable[[], object],
+        then: Callable[[Any, BaseException | None], object],
+    ) -> None:
+        """See ``EventLoop``."""
+        def done(future: asyncio.Future[object]) -> None:
+            if not future.cancelled():
+                error = future.exception()
+                then(None if error else future.result(), error)
+
+        self.loop.run_in_executor(None, function).add_done_callback(done)
+
+
+class AsyncioShell(Shell):
+    """Runs coroutines of the core in the loop that the first call runs in."""
+
+    def __init__(self, where: Where, given: dict[str, Any]) -> None:
+        super().__init__(where, given)
+        #: A loop keeps no task of its own accord.
+        self._spawned: set[asyncio.Task[None]] = set()
+
+    def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:
+        """See ``Shell``."""
+        return Loop(asyncio.get_running_loop(), tls)
+
+    def promise(
+        self, cancel: Callable[[], object] | None = None
+    ) -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
+        """See ``Shell``."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def end(outcome: Any) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        if cancel is not None:
+            future.add_done_callback(lambda _: cancel() if future.cancelled() else None)
+        return future, end
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """See ``Shell``."""
+        task = asyncio.ensure_future(coroutine)
+        self._spawned.add(task)
+        task.add_done_callback(self._spawned.discard)
+
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """See ``Shell``."""
+        tasks = [asyncio.ensure_future(each) for each in coroutines]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def results(self, futures: Sequence[Any]) -> list[Any]:
+        """See ``Shell``."""
+        await asyncio.gather(*futures, return_exceptions=True)
+        return [future.result() for future in futures]
+
+    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+        """See ``Shell``; a plain function runs on a thread."""
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+                getattr(handler, "__call__", None)):  # noqa: B004
+            return handler
+
+        async def call(argument: Any) -> Any:
+            return await asyncio.to_thread(handler, argument)
+
+        return call

@@ -1,0 +1,158 @@
+"""Handlers: which messages a handler is given, and what follows from how each call ended.
+
+The generators of :class:`Handling` yield the arguments of the calls. A shell calls the handler, on
+a thread or by awaiting it, and sends the result or throws the error into the generator, which runs
+where the handler does. The shell also gives the function that brings results into the engine.
+
+Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import closing
+from typing import Any, Final, Generic, TypeVar
+
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.held import Batch, Held
+from twistmq.client.errors import Undecodable
+from twistmq.client.handlers import failure_level
+from twistmq.client.messages import ReceivedMessage
+
+__all__ = ["TAKE", "Handling", "Steps", "await_steps", "run_steps"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: How many messages are taken at once, when they are handled one after the other.
+TAKE: Final = 64
+
+#: Yields the argument of each call of a handler, and is sent the call's result.
+Steps = Generator[Any, Any, None]
+
+
+class Handling(Generic[T]):
+    """Gives the messages of a member to handlers.
+
+    :param undecodable: the option: "retry", "skip" or "raise".
+    :param post: calls a function of the member with arguments, in the engine.
+    """
+
+    def __init__(
+        self, member: Member[T], undecodable: str, post: Callable[..., object]
+    ) -> None:
+        self._member = member
+        self._undecodable = undecodable
+        self._post = post
+        #: Handlers are not called any more.
+        self.is_stopped = False
+
+    def is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
+        """Whether a message has a value; one without is treated as the option says.
+
+        :raises Undecodable: when the option is "raise".
+        """
+        try:
+            _ = message.value
+        except Undecodable as error:
+            if self._undecodable == "raise":
+                raise
+            log.warning("%s", error)
+            end = self._member.succeed if self._undecodable == "skip" else self._member.fail
+            self._post(end, held, [message])
+            return False
+        return True
+
+    @property
+    def size(self) -> int:
+        """How many messages of a queue a worker takes at once, for :meth:`one_by_one`."""
+        return TAKE if self._member.options.in_order else 1
+
+    def one_by_one(self, batch: Batch[T]) -> Steps:
+        """A call for each message; one that ends well has processed it."""
+        held, left = batch.held, list(batch.messages)
+        member, post = self._member, self._post
+        try:
+            while left and not self.is_stopped and not left[0].lost:
+                message = left[0]
+                if self.is_decodable(held, message):
+                    try:
+                        yield message
+                    except Exception as error:
+                        del left[0]
+                        post(member.fail, held, [message], failure_level(message, error))
+                        if member.options.in_order:
+                            break
+                        continue
+                    post(member.succeed, held, [message])
+                del left[0]
+        finally:
+            # Also when the worker is cancelled: the messages that are left come again.
+            if left:
+                post(member.release, held, left)
+
+    def as_list(self, batch: Batch[T]) -> Steps:
+        """One call with all messages; its result is how many were processed, or None: all."""
+        held = batch.held
+        left = list(batch.messages)
+        try:
+            ready = [each for each in batch.messages if self._is_kept(held, each, left)]
+            if not ready:
+                return
+            try:
+                result = yield ready
+                done = len(ready) if result is None else max(0, min(int(result), len(ready)))
+            except Exception as error:
+                left.clear()
+                self._post(self._member.fail, held, ready, failure_level(ready[0], error))
+                return
+            left.clear()
+            if done:
+                self._post(self._member.succeed, held, ready[:done])
+            if done < len(ready):
+                self._post(self._member.fail, held, ready[done:])
+        finally:
+            if left:
+                self._post(self._member.release, held, left)
+
+    def _is_kept(
+        self, held: Held[T], message: ReceivedMessage[T], left: list[ReceivedMessage[T]]
+    ) -> bool:
+        if self.is_decodable(held, message):
+            return True
+        left.remove(message)
+        return False
+
+
+def run_steps(steps: Steps, handler: Callable[[Any], object]) -> None:
+    """Call a handler with each argument that the steps yield."""
+    with closing(steps):
+        try:
+            argument = next(steps)
+            while True:
+                try:
+                    result = handler(argument)
+                except Exception as error:
+                    argument = steps.throw(error)
+                else:
+                    argument = steps.send(result)
+        except StopIteration:
+            return
+
+
+async def await_steps(steps: Steps, handler: Callable[[Any], Awaitable[object]]) -> None:
+    """Await a handler with each argument that the steps yield."""
+    with closing(steps):
+        try:
+            argument = next(steps)
+            while True:
+                try:
+                    result = await handler(argument)
+                except Exception as error:
+                    argument = steps.throw(error)
+                else:
+                    argument = steps.send(result)
+        except StopIteration:
+            return

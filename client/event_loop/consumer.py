@@ -1,0 +1,209 @@
+"""The consumer of an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps
+from twistmq.client.core.held import Batch
+from twistmq.client.core.replies import reply_to
+from twistmq.client.core.subscriptions import Sql, Topics, subscription
+from twistmq.client.errors import Closed
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.waits import waits
+from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
+from twistmq.client.roles import Parts, build_consumer
+
+__all__ = ["LoopConsumer"]
+
+T = TypeVar("T")
+C = TypeVar("C", bound=LoopClient)
+
+
+class LoopConsumer(Generic[C, T]):
+    """A member of a consumer group."""
+
+    def __init__(self, parts: Parts[C], group: str, topics: Topics) -> None:
+        self.client = parts.client
+        self._owns_client = parts.is_own
+        self.member: Member[T] = build_consumer(
+            self.client.core, group, topics, parts.options)
+        self._handling = Handling(
+            self.member, parts.options.get("undecodable", "retry"), self._post)
+        self._is_started = self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @waits
+    async def start(self) -> None:
+        """Join the group, in the running loop."""
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+        if not self._is_started:
+            self._is_started = True
+            await self.client.shell.call(self.member.start())
+
+    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
+        function(*arguments)
+        self.client.shell.wake()
+
+    # --- messages
+
+    async def _take(self, most: int) -> Batch[T] | None:
+        """Wait for messages and take some of one queue; None when the consumer stops."""
+        taken: list[Batch[T]] = []
+        is_wanted = True
+
+        async def take() -> None:
+            while is_wanted and not self._handling.is_stopped:
+                batch = self.member.take(most)
+                if batch is not None:
+                    taken.append(batch)
+                    return
+                try:
+                    await self.member.ready()
+                except Closed:
+                    return
+
+        if self._handling.is_stopped:
+            return None
+        await self.start()
+        try:
+            await self.client.shell.call(take())
+        except BaseException:
+            # Cancelled, perhaps at the moment at which it had some.
+            is_wanted = False
+            for batch in taken:
+                self._post(self.member.release, batch.held, batch.messages)
+            raise
+        return taken[0] if taken else None
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage[T]]:
+        """Messages, one after the other; the next one acknowledges the one before.
+
+        Leaving the loop, by ``break``, an error or a cancellation, lets the last one come again.
+        """
+        await self.start()
+        while (batch := await self._take(TAKE)) is not None:
+            left = list(batch.messages)
+            try:
+                while left:
+                    message = left[0]
+                    if not message.lost and self._handling.is_decodable(batch.held, message):
+                        yield message
+                        self._post(self.member.succeed, batch.held, [message])
+                    del left[0]
+            finally:
+                if left:
+                    self._post(self.member.release, batch.held, left)
+
+    @waits
+    async def run(
+        self, handler: Callable[[ReceivedMessage[T]], Any], *, workers: int = 20
+    ) -> None:
+        """Give each message to a handler until :meth:`stop`, or until one cannot be decoded.
+
+        :param handler: one whose call ends well has processed the message; one that fails has
+            not. It may be a coroutine function. asyncio runs plain functions on threads; Twisted
+            calls them, and takes Deferreds.
+        :param workers: how many messages are handled at once.
+        """
+        await self._work(self._handling.one_by_one, handler, workers, self._handling.size)
+
+    @waits
+    async def run_batches(
+        self, handler: Callable[[list[ReceivedMessage[T]]], Any], *, size: int = 32,
+        workers: int = 20,
+    ) -> None:
+        """Give lists of messages of one queue to a handler until :meth:`stop`.
+
+        :param handler: as for :meth:`run`. Its result is how many of the first messages it
+            processed; None: all.
+        """
+        await self._work(self._handling.as_list, handler, workers, size)
+
+    async def _work(
+        self, steps_of: Callable[[Batch[T]], Steps], handler: Callable[[Any], Any],
+        workers: int, size: int,
+    ) -> None:
+        """Run workers until the consumer stops."""
+        await self.start()
+        call = self.client.shell.awaited(handler)
+        is_wanted = True
+
+        async def worker() -> None:
+            while is_wanted and (batch := await self._take(size)) is not None:
+                await await_steps(steps_of(batch), call)
+
+        try:
+            await self.client.shell.together([worker() for _ in range(workers)])
+        finally:
+            is_wanted = False
+
+    # --- control
+
+    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Pull nothing more, of some queues or of all; what was read is still handed out."""
+        self.member.set_paused(queues, True)
+
+    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Undo :meth:`pause`."""
+        self.member.set_paused(queues, False)
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues of this member now."""
+        return self.member.assigned()
+
+    @waits
+    async def commit(self) -> None:
+        """Commit now how far the group has come; else it happens each five seconds."""
+        await self.client.shell.call(self.member.commit())
+
+    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
+        """Read one more topic, or change its expression."""
+        name = self.client.core.namespace.topic(topic)
+        self._post(self.member.subscribe, subscription(name, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
+
+    @waits
+    async def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
+        """Reply to a message that a producer sent by ``request``.
+
+        It is a method of consumers in all three styles. The message counts as processed as any
+        other does.
+
+        :raises OptionError: when the message is not a request.
+        :raises RequestRefused: when the producer does not take the reply: it is gone, for example.
+        :raises SendFailed: when no broker answers.
+        """
+        return await self.client.shell.call(reply_to(self.member.sender, message, body))
+
+    def stop(self) -> None:
+        """End ``run`` and the iteration after the messages that are being handled."""
+        self._handling.is_stopped = True
+        self._post(self.member.wake_all)
+
+    @waits
+    async def close(self, timeout_s: float = 10.0) -> None:
+        """Stop reading, wait for handlers, commit and leave; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = self._handling.is_stopped = True
+        if self._is_started and not self.client.core.is_closed:
+            await self.client.shell.call(self.member.close(timeout_s * 1000))
+        if self._owns_client:
+            await self.client.close()

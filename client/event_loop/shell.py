@@ -1,0 +1,153 @@
+"""Runs coroutines of the core in an event loop, and says what that loop must be able to do."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from twistmq.client.building import build_client
+from twistmq.client.clock import SystemClock
+from twistmq.client.core.tasks import Future
+from twistmq.client.errors import Closed
+from twistmq.client.event_loop.driver import Driver, EventLoop
+
+if TYPE_CHECKING:
+    import ssl
+
+    from twistmq.client.options import Where
+
+__all__ = ["Shell"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: The loop is looked at so often, and a delay of so many seconds is warned of, or is an error.
+_WATCH_S: Final = 1.0
+_BLOCKED_WARN_S: Final = 1.0
+_BLOCKED_ERROR_S: Final = 60.0
+
+
+class Shell(ABC):
+    """A client's core in an event loop."""
+
+    def __init__(self, where: Where, given: dict[str, Any]) -> None:
+        built = build_client(where, SystemClock(), given)
+        self.core = built.core
+        self._tls = built.tls
+        self._driver: Driver | None = None
+        self._watch: _Watch | None = None
+
+    # --- the loop's part
+
+    @abstractmethod
+    def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:
+        """The loop in which the client runs.
+
+        :param tls: the TLS context of all connections; None: plain ones.
+        """
+
+    @abstractmethod
+    def promise(
+        self, cancel: Callable[[], object] | None = None
+    ) -> tuple[Any, Callable[[Any], None]]:
+        """A future of the loop, and a function that ends it by a result or an exception.
+
+        :param cancel: is called when the program cancels the future.
+        """
+
+    @abstractmethod
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine of the program beside."""
+
+    @abstractmethod
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Run coroutines of the program at once; the first error cancels the others."""
+
+    @abstractmethod
+    async def results(self, futures: Sequence[Any]) -> list[Any]:
+        """Wait until all futures of the loop have ended; the first error is raised then."""
+
+    @abstractmethod
+    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+        """A program's handler as a function whose result is awaited."""
+
+    # --- the core's part
+
+    @property
+    def driver(self) -> Driver:
+        """The driver; the first call makes it, in the loop in which the client will run."""
+        if self._driver is None:
+            loop = self.make_loop(self._tls)
+            self._driver = loop.driver = Driver(self.core.engine, loop)
+            self._watch = _Watch(loop)
+        return self._driver
+
+    def wake(self) -> None:
+        """Run the core soon, once it runs at all."""
+        if self._driver is not None:
+            self._driver.run_soon()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Run a coroutine of the core; cancelling the wait cancels it.
+
+        A request that is under way stays as it is.
+
+        :raises Closed: when the client is closed.
+        """
+        if self.core.is_closed:
+            coroutine.close()
+            raise Closed("the client is closed")
+
+        def cancel() -> None:
+            task.cancel()
+            self.driver.run_soon()
+
+        future: Awaitable[T]
+        future, end = self.promise(cancel)
+
+        def done(outcome: Future[T]) -> None:
+            if outcome.error is None:
+                end(outcome.result())
+            elif isinstance(outcome.error, Exception):
+                end(outcome.error)
+            else:
+                end(Closed("the client is closed"))
+
+        task = self.driver.spawn(coroutine, done)
+        return future
+
+    async def close(self) -> None:
+        """Leave all groups and close the connections."""
+        if not self.core.is_closed:
+            if self._driver is not None:
+                await self.call(self.core.close())
+            self.core.is_closed = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._driver is not None:
+            self._driver.stop()
+
+
+class _Watch:
+    """Warns when the loop was blocked, for then heartbeats are late."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._begin()
+
+    def _begin(self) -> None:
+        self._due_s = time.monotonic() + _WATCH_S
+        self.stop = self._loop.later(_WATCH_S, self._look)
+
+    def _look(self) -> None:
+        late_s = time.monotonic() - self._due_s
+        if late_s > _BLOCKED_ERROR_S:
+            log.error("the event loop was blocked for %.1f s: brokers may have given the queues "
+                      "of this client to others", late_s)
+        elif late_s > _BLOCKED_WARN_S:
+            log.warning("the event loop was blocked for %.1f s", late_s)
+        self._begin()

@@ -1,0 +1,108 @@
+"""The shell for Twisted. The reactor is an argument.
+
+    async def main(reactor):
+        async with tx.Producer("127.0.0.1:9876", group="shop", reactor=reactor) as producer:
+            await producer.send("orders", b"paid")
+
+    react(lambda reactor: Deferred.fromCoroutine(main(reactor)))
+
+Every method that waits returns a ``Deferred``; only ``send_soon``, whose result is a Deferred, is
+a coroutine function. :class:`ConsumerService` runs a consumer in an application. The methods are
+those of ``twistmq.client.event_loop``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.consumer import LoopConsumer
+from twistmq.client.event_loop.producer import LoopProducer
+from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
+from twistmq.client.messages import SendResult
+from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.roles import parts_of
+from twistmq.client.tx.loop import Deferring, TwistedShell
+from twistmq.client.tx.service import ConsumerService
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.arguments import (
+        ClientArguments,
+        ConsumerArguments,
+        ProducerArguments,
+        PullArguments,
+    )
+    from twistmq.client.core.subscriptions import Topics
+
+__all__ = ["Client", "Consumer", "ConsumerService", "Producer", "PullConsumer"]
+
+T = TypeVar("T")
+
+
+class Client(Deferring, LoopClient):
+    """A client of a cluster, shared by the producers and consumers that are given it.
+
+    :param where: the name servers, see ``Where`` of ``twistmq.client.options``.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where = None, *, reactor: Any, **options: Unpack[ClientArguments]
+    ) -> None:
+        super().__init__(TwistedShell(where, reactor, dict(options)))
+
+
+class Producer(Deferring, LoopProducer[Client, Deferred[SendResult]]):
+    """Sends messages.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param reactor: the reactor; not needed with a client.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, reactor: Any = None,
+        **options: Unpack[ProducerArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, PRODUCER, options, reactor=reactor))
+        self.start()
+
+
+class Consumer(Deferring, LoopConsumer[Client, T]):
+    """A member of a consumer group.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
+    :param reactor: the reactor; not needed with a client.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics, reactor: Any = None,
+        **options: Unpack[ConsumerArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, CONSUMER, options, reactor=reactor),
+                         group, topics)
+
+
+class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
+    """A member of a consumer group that is polled, by one task at a time.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads; None: see ``subscribe`` and ``assign``.
+    :param reactor: the reactor; not needed with a client.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        reactor: Any = None, **options: Unpack[PullArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, PULL_CONSUMER, options, reactor=reactor),
+                         group, topics)

@@ -1,0 +1,154 @@
+"""A connection of Twisted: the socket, TLS over it, and the time that making both may take."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from twistmq.client.event_loop.driver import Driver
+from twistmq.client.tls import TlsPipe
+
+__all__ = ["Opening"]
+
+
+class Opening:
+    """A connection that is being made.
+
+    :param number: the engine's number of the connection.
+    :param tls: the context; None: without TLS.
+    :param timeout_s: bound on all of it, TLS included.
+    :param ended: is called once, when the connection is open or will never be.
+    """
+
+    def __init__(
+        self, reactor: Any, driver: Driver, number: int, place: tuple[str, int],
+        tls: ssl.SSLContext | None, timeout_s: float, ended: Callable[[], object],
+    ) -> None:
+        self._driver = driver
+        self._number = number
+        self._ended = ended
+        self._is_over = False
+        self._stream: Stream | None = None
+        self._host = place[0]
+        self._tls = tls
+        self._timer = reactor.callLater(timeout_s, self.failed, "it takes too long")
+        factory = Factory.forProtocol(self._new_stream)
+        factory.noisy = False
+        endpoint = HostnameEndpoint(reactor, *place, timeout=timeout_s)
+        self._connecting: Deferred[Any] = endpoint.connect(factory)
+        self._connecting.addErrback(lambda failure: self.failed(
+            failure.getErrorMessage() or "it takes too long"))
+
+    def _new_stream(self) -> Stream:
+        pipe = None if self._tls is None else TlsPipe(self._tls, self._host)
+        self._stream = Stream(self._driver, self._number, pipe, self)
+        return self._stream
+
+    def opened(self, stream: Stream, local_address: str) -> None:
+        """The connection is open, TLS included."""
+        if self._end():
+            self._driver.connected(self._number, stream, local_address)
+
+    def failed(self, reason: str) -> None:
+        """The connection will not be open."""
+        if self._end():
+            self._give_up()
+            self._driver.lost(self._number, reason)
+
+    def cancel(self) -> None:
+        """Make it no more."""
+        if self._end():
+            self._give_up()
+
+    def _end(self) -> bool:
+        if self._is_over:
+            return False
+        self._is_over = True
+        if self._timer.active():
+            self._timer.cancel()
+        self._ended()
+        return True
+
+    def _give_up(self) -> None:
+        self._connecting.cancel()
+        transport: Any = None if self._stream is None else self._stream.transport
+        if transport is not None:
+            transport.abortConnection()
+
+
+class Stream(Protocol):
+    """One connection, perhaps with TLS."""
+
+    def __init__(
+        self, driver: Driver, number: int, pipe: TlsPipe | None, opening: Opening
+    ) -> None:
+        self._driver = driver
+        self._number = number
+        self._pipe = pipe
+        #: None once the connection is open.
+        self._opening: Opening | None = opening
+
+    def connectionMade(self) -> None:
+        """See ``Protocol``."""
+        if self._pipe is None:
+            self._opened()
+        else:
+            self._write(self._pipe.begin())
+
+    def _opened(self) -> None:
+        assert self.transport is not None
+        here: Any = self.transport.getHost()
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.opened(self, f"{here.host}:{here.port}")
+
+    def dataReceived(self, data: bytes) -> None:
+        """See ``Protocol``."""
+        if self._pipe is None:
+            self._driver.received(self._number, data)
+            return
+        try:
+            plain, answer = self._pipe.received(data)
+        except ssl.SSLError as error:
+            self._failed(str(error))
+            self.abort()
+            return
+        self._write(answer)
+        if self._pipe.is_open:
+            self._opened()
+        if plain:
+            self._driver.received(self._number, plain)
+
+    def _failed(self, reason: str) -> None:
+        if self._opening is None:
+            self._driver.lost(self._number, reason)
+        else:
+            self._opening.failed(reason)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See ``Protocol``."""
+        self._failed(reason.getErrorMessage())
+
+    def _write(self, data: bytes) -> None:
+        assert self.transport is not None
+        if data:
+            self.transport.write(data)
+
+    def write(self, data: bytes) -> None:
+        """See ``Stream`` of the driver."""
+        self._write(data if self._pipe is None else self._pipe.sent(data))
+
+    def unsent_bytes(self) -> int:
+        """See ``Stream``. A Twisted transport does not tell; a producer's own bounds hold."""
+        return 0
+
+    def abort(self) -> None:
+        """See ``Stream``."""
+        if self.transport is not None:
+            self.transport.loseConnection()

@@ -1,0 +1,188 @@
+"""A reactor: its connections, timers and Deferreds, for the client's core."""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, cast
+
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    FirstError,
+    gatherResults,
+    maybeDeferred,
+)
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+
+from twistmq.broker.wire.addresses import split_address
+from twistmq.client.errors import OptionError
+from twistmq.client.event_loop.driver import Driver, EventLoop
+from twistmq.client.event_loop.shell import Shell
+from twistmq.client.event_loop.waits import ForTwisted
+from twistmq.client.options import Where
+from twistmq.client.tx.connection import Opening
+
+__all__ = ["Deferring", "TwistedShell"]
+
+
+class Deferring(ForTwisted):
+    """Makes the methods of a class that wait return Deferreds, those of its bases too."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, function in inspect.getmembers(cls, inspect.isfunction):
+            if getattr(function, "waits", False):
+                setattr(cls, name, _deferred(function))
+
+
+def _deferred(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Deferred[Any]]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Deferred[Any]:
+        return Deferred.fromCoroutine(function(*arguments, **named))
+
+    # A class below this one does not wrap it once more.
+    del call.__dict__["waits"]
+    return call
+
+
+class Loop:
+    """A reactor, as a driver needs it."""
+
+    def __init__(self, reactor: Any, tls: ssl.SSLContext | None) -> None:
+        self.reactor = reactor
+        self._tls = tls
+        self.driver: Driver | None = None
+        self._opening: dict[int, Opening] = {}
+
+    def connect(self, number: int, address: str, timeout_s: float) -> None:
+        """See ``EventLoop``."""
+        driver = self.driver
+        assert driver is not None
+        try:
+            place = split_address(address)
+        except ValueError as error:
+            driver.lost(number, str(error))
+            return
+        self._opening[number] = Opening(
+            self.reactor, driver, number, place, self._tls, timeout_s,
+            lambda: self._opening.pop(number, None))
+
+    def cancel_connect(self, number: int) -> None:
+        """See ``EventLoop``."""
+        opening = self._opening.get(number)
+        if opening is not None:
+            opening.cancel()
+
+    def later(self, delay_s: float, function: Callable[[], object]) -> Callable[[], object]:
+        """See ``EventLoop``."""
+        call = self.reactor.callLater(delay_s, function)
+
+        def cancel() -> None:
+            if call.active():
+                call.cancel()
+
+        return cancel
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """See ``EventLoop``."""
+        self.reactor.callLater(0, function)
+
+    def in_thread(
+        self, function: Callable[[], object],
+        then: Callable[[Any, BaseException | None], object],
+    ) -> None:
+        """See ``EventLoop``."""
+        working = deferToThreadPool(self.reactor, self.reactor.getThreadPool(), function)
+        working.addCallbacks(lambda result: then(result, None),
+                             lambda failure: then(None, failure.value))
+
+
+class _HandlerCancelled(BaseException):
+    """The worker was cancelled that waited for a handler.
+
+    It is no ``Exception``, as in asyncio, so the handler counts as not called.
+    """
+
+
+class TwistedShell(Shell):
+    """Runs coroutines of the core in a reactor."""
+
+    def __init__(self, where: Where, reactor: Any, given: dict[str, Any]) -> None:
+        if reactor is None:
+            raise OptionError("give the reactor, or a client that has one")
+        super().__init__(where, given)
+        self._reactor = reactor
+
+    def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:
+        """See ``Shell``."""
+        return Loop(self._reactor, tls)
+
+    def promise(
+        self, cancel: Callable[[], object] | None = None
+    ) -> tuple[Deferred[Any], Callable[[Any], None]]:
+        """See ``Shell``."""
+        def cancelled(_: Deferred[Any]) -> None:
+            if cancel is not None:
+                cancel()
+
+        result: Deferred[Any] = Deferred(cancelled)
+
+        def end(outcome: Any) -> None:
+            if result.called:
+                return
+            if isinstance(outcome, Exception):
+                result.errback(outcome)
+            else:
+                result.callback(outcome)
+
+        return result, end
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """See ``Shell``."""
+        Deferred.fromCoroutine(coroutine)
+
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """See ``Shell``."""
+        running = [Deferred.fromCoroutine(each) for each in coroutines]
+        try:
+            await gatherResults(running, consumeErrors=True)
+        except FirstError as error:
+            if error.subFailure.check(_HandlerCancelled):
+                raise CancelledError from None
+            error.subFailure.raiseException()
+        finally:
+            for each in running:
+                each.cancel()
+
+    async def results(self, futures: Sequence[Any]) -> list[Any]:
+        """See ``Shell``."""
+        outcomes = await DeferredList(futures, consumeErrors=True)
+        for is_success, outcome in outcomes:
+            if not is_success:
+                cast(Failure, outcome).raiseException()
+        return [outcome for _, outcome in outcomes]
+
+    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Deferred[Any]]:
+        """See ``Shell``; a plain function runs in the reactor, and may return a Deferred."""
+        def call(argument: Any) -> Deferred[Any]:
+            handled = maybeDeferred(handler, argument)
+            is_cancelled = False
+
+            def cancel(_: Deferred[Any]) -> None:
+                nonlocal is_cancelled
+                is_cancelled = True
+                handled.cancel()
+
+            def failed(failure: Failure) -> None:
+                result.errback(_HandlerCancelled() if is_cancelled else failure)
+
+            result: Deferred[Any] = Deferred(cancel)
+            handled.addCallbacks(result.callback, failed)
+            return result
+
+        return call

@@ -1,0 +1,54 @@
+"""A consumer as a service of a Twisted application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.client.messages import ReceivedMessage
+
+if TYPE_CHECKING:
+    from twistmq.client.tx import Consumer
+
+__all__ = ["ConsumerService"]
+
+
+class ConsumerService(Service):
+    """Runs a consumer while a Twisted application runs.
+
+    :param handler: see :meth:`Consumer.run`.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, consumer: Consumer[Any], handler: Callable[[ReceivedMessage[Any]], Any], *,
+        workers: int = 20,
+    ) -> None:
+        self.consumer = consumer
+        self._handler = handler
+        self._workers = workers
+        self._running: Deferred[None] | None = None
+
+    def startService(self) -> None:
+        """Join the group and handle messages."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._running = self.consumer.run(self._handler, workers=self._workers)
+        self._running.addErrback(
+            lambda failure: self.log.failure("the consumer of group {group} ended", failure,
+                                             group=self.consumer.member.options.group))
+
+    def stopService(self) -> Deferred[None]:
+        """Stop, wait for handlers, commit and leave; fires when all is done."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self.consumer.stop()
+        await self.consumer.close()
+        if self._running is not None:
+            await self._running
