@@ -52,6 +52,8 @@ class Fetcher(Generic[T]):
         """Pull a queue until it is dropped; the first time after ``delay_ms``."""
         tasks = self._client.tasks
         await tasks.sleep(delay_ms)
+        if delay_ms:
+            await self._look_again(held)
         while not held.window.is_dropped:
             wait_ms = self._wait_ms(held)
             if not wait_ms:
@@ -62,6 +64,20 @@ class Fetcher(Generic[T]):
             if wait_ms:
                 held.window.pulled_ms = int(tasks.now_ms)
                 await tasks.sleep(wait_ms)
+
+    async def _look_again(self, held: Held[T]) -> None:
+        """Ask again where a new queue begins: the member before has committed meanwhile."""
+        member = self._member
+        if member.options.is_broadcast or member.fixed is not None:
+            return
+        try:
+            offset = await member.offsets.read(held.queue)
+        except BrokerError as error:
+            log.debug("%s begins where it was first said: %s", held.queue, error)
+            return
+        if offset is not None and offset > held.next_offset and not held.window.is_dropped:
+            held.next_offset = held.committed = offset
+            held.window.correct_tags_offset(offset)
 
     def _wait_ms(self, held: Held[T]) -> float:
         """How long the queue has to wait now, ms; 0: it may be pulled."""

@@ -7,7 +7,8 @@ is missing: a lock, a first offset, the list of members.
 
 A queue that goes is dropped first: what waits is forgotten, running messages are marked as lost.
 Its offset is committed, and its lock given back when its handler ends. A new
-queue is pulled half a second after it came, so that the member before it can commit.
+queue is pulled half a second after it came, so that the member before it can commit, and its
+offset is asked for again then. Apache's client does not ask again.
 
 Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.findConsumerIdList
 @5.3.3.

@@ -46,6 +46,17 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(box.take_all(), [])
         self.assertEqual(box.member.held[queue(0)].next_offset, 10)
 
+    def test_a_new_queue_begins_where_the_member_before_ended(self) -> None:
+        """The other member commits while the queue waits for its first pull."""
+        box = GroupBox(self.broker)
+        box.run(box.member.start())
+        box.advance(300)
+        self.assertEqual(len(box.member.held), 4)
+        self.broker.offsets["g", "T", 1] = 7
+        box.advance(300)
+        self.assertEqual(sorted(box.take_all(1000)), sorted(
+            number for number in range(40) if number % 4 != 1 or number // 4 >= 7))
+
     def test_an_unknown_offset_is_never_a_number(self) -> None:
         """A broker that cannot say where the group is keeps the queue from being read."""
         self.broker.refusals[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
