@@ -1,4 +1,4 @@
-"""A Java program of tests/interop/java that runs beside a test, until it ends or is killed."""
+"""A program that runs beside a test, until it ends or is killed: of tests/interop/java, or ours."""
 
 from __future__ import annotations
 
@@ -13,27 +13,21 @@ from tests.interop.clients import WAIT_MS, java_classes
 from tests.interop.peer import class_path, java_command
 from tests.interop.servers import wait_until
 
-__all__ = ["JavaProcess"]
+__all__ = ["JavaProcess", "LineProcess"]
 
 #: How long a program may take to start and to leave, seconds.
 _END_SECONDS: Final = 120.0
 
 
-class JavaProcess:
+class LineProcess:
     """It is started at once; it tells lines, and leaves at the end of its input.
 
-    :param main: its class.
-    :param properties: Java's system properties, "name=value".
+    :param command: its words.
     """
 
-    def __init__(self, version: str, main: str, *arguments: str,
-                 properties: Sequence[str] = ()) -> None:
-        self._home = tempfile.TemporaryDirectory(prefix="client-home-")
-        classes = java_classes(version, main=main)
-        command = java_command(Path(self._home.name), [str(classes), class_path(version)])
+    def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            [*command, f"-Dround.wait_ms={WAIT_MS}", *[f"-D{each}" for each in properties], main,
-             *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True)
         #: What it told until now, a line each.
         self.lines: list[str] = []
@@ -94,4 +88,23 @@ class JavaProcess:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
+
+
+class JavaProcess(LineProcess):
+    """A program of tests/interop/java.
+
+    :param main: its class.
+    :param properties: Java's system properties, "name=value".
+    """
+
+    def __init__(self, version: str, main: str, *arguments: str,
+                 properties: Sequence[str] = ()) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="client-home-")
+        classes = java_classes(version, main=main)
+        command = java_command(Path(self._home.name), [str(classes), class_path(version)])
+        super().__init__([*command, f"-Dround.wait_ms={WAIT_MS}",
+                          *[f"-D{each}" for each in properties], main, *arguments])
+
+    def _end(self) -> None:
+        super()._end()
         self._home.cleanup()
