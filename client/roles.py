@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from twistmq.client.core.subscriptions import Subscription, Topics
     from twistmq.client.core.tracing import Trace
 
-__all__ = ["Parts", "build_consumer", "build_producer", "build_pull_consumer", "parts_of"]
+__all__ = ["Parts", "build_consumer", "build_producer", "build_pull_consumer", "divide",
+           "parts_of"]
 
 C = TypeVar("C")
 
@@ -51,6 +52,18 @@ class Parts(Generic[C]):
     options: dict[str, Any]
 
 
+def divide(
+    rows: Sequence[Option], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a producer or consumer, and the others: those of the client.
+
+    :param rows: the options of the producer or consumer.
+    """
+    names = {row.name for row in rows}
+    mine = {name: value for name, value in given.items() if name in names}
+    return mine, {name: value for name, value in given.items() if name not in names}
+
+
 def parts_of(
     where: Where | C, kind: type[C], rows: Sequence[Option], given: Mapping[str, Any],
     **more: Any,
@@ -62,9 +75,7 @@ def parts_of(
     :param more: further arguments of a new client.
     :raises OptionError: for an option of a client that was given.
     """
-    names = {row.name for row in rows}
-    mine = {name: value for name, value in given.items() if name in names}
-    others = {name: value for name, value in given.items() if name not in names}
+    mine, others = divide(rows, given)
     if not isinstance(where, kind):
         return Parts(kind(where, **more, **others), True, mine)  # type: ignore[call-arg]
     if rows is PRODUCER and "timeout_s" in others:

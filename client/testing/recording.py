@@ -22,12 +22,14 @@ from twistmq.client.messages import (
     SendResult,
     message_of,
 )
-from twistmq.client.roles import build_producer
+from twistmq.client.options import CLIENT, PRODUCER, Where, values_of
+from twistmq.client.roles import build_producer, divide
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from twistmq.client.arguments import ProducerArguments
+    from twistmq.client.blocking import Client
 
 __all__ = ["RecordedTransaction", "RecordingProducer"]
 
@@ -69,13 +71,19 @@ class RecordingProducer:
     encoded as ``Producer`` does it. ``error``, when it is set, is the error of each send.
     ``reply`` makes the body of the reply to a request; None: no reply comes.
 
-    :param options: those of ``Producer``.
+    :param where: is not used, for nothing is asked where the topics are.
+    :param options: those of ``Producer``, checked as it checks them.
     """
 
-    def __init__(self, **options: Unpack[ProducerArguments]) -> None:
-        core = ClientCore(ClientOptions(name_servers=(), client_id="127.0.0.1@recording"),
-                          SystemClock(), lambda bound: 0)
-        self._sender = build_producer(core, options)
+    def __init__(
+        self, where: Where | Client = None, **options: Unpack[ProducerArguments]
+    ) -> None:
+        mine, others = divide(PRODUCER, options)
+        values = values_of(CLIENT, others)
+        core = ClientCore(ClientOptions(
+            name_servers=(), client_id="127.0.0.1@recording", namespace=values["namespace"],
+            timeout_ms=values["timeout_s"] * 1000), SystemClock(), lambda bound: 0)
+        self._sender = build_producer(core, mine)
         self.messages: list[Message] = []
         self.error: Exception | None = None
         self.reply: Callable[[Message], bytes] | None = None
@@ -165,7 +173,9 @@ class RecordingProducer:
         :raises RequestTimeout: at once, while ``reply`` is None.
         """
         given = message_of(topic, body, message)
-        ready, _ = prepare_request(self._sender, given, (timeout_s or 3.0) * 1000)
+        timeout_ms = (self._sender.options.timeout_ms if timeout_s is None
+                      else timeout_s * 1000)
+        ready, _ = prepare_request(self._sender, given, timeout_ms)
         result = self._keep([given], ready, queue)
         if self.reply is None:
             raise RequestTimeout(f"topic {given.topic}: no reply")

@@ -100,15 +100,23 @@ class RecordingTests(SynchronousTestCase):
         producer.close()
         self.assertRaises(Closed, producer.send, "orders", b"1")
 
-    def test_it_has_the_methods_of_a_producer(self) -> None:
-        """The same parameters too."""
+    def test_it_has_the_signatures_of_a_producer(self) -> None:
+        """Names, kinds, defaults and types of parameters; so a program cannot tell them apart."""
         for name, method in inspect.getmembers(Producer, inspect.isfunction):
-            # This one is for the shells alone.
-            if name.startswith("_") or name == "send_ready":
+            # The last one takes what is encoded already, which only the Spark bridge has.
+            if (name.startswith("_") and name != "__init__") or name == "send_ready":
                 continue
             own = inspect.signature(getattr(RecordingProducer, name))
-            self.assertEqual(list(own.parameters), list(inspect.signature(method).parameters),
-                             name)
+            self.assertEqual(list(own.parameters.values()),
+                             list(inspect.signature(method).parameters.values()), msg=name)
+        for name, value in inspect.getmembers(Producer, lambda each: isinstance(each, property)):
+            self.assertIsInstance(getattr(RecordingProducer, name), type(value), name)
+
+    def test_it_takes_the_options_of_a_client_too(self) -> None:
+        """They are checked as a client checks them."""
+        producer = RecordingProducer("127.0.0.1:9876", namespace="shop", timeout_s=1.5)
+        self.assertEqual(producer.send("orders", b"1").queue.topic, "orders")
+        self.assertRaises(OptionError, RecordingProducer, retries=-1)
 
     def test_it_needs_no_twisted(self) -> None:
         """msgspec is all that it needs beside this package."""
