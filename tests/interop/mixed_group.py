@@ -300,7 +300,8 @@ def copies(group: MixedGroup, topic: str) -> tuple[int, list[str]]:
                     faults.append(f"{queue}: {before} {after}: the queue did not change hands")
                     continue
                 # Ours asks for the offset again half a second after it took the queue.
-                settled_ms = max(took) + (SETTLE_MS if after.member.startswith("ours") else -TOLD_MS)
+                is_ours = after.member.startswith("ours")
+                settled_ms = max(took) + (SETTLE_MS if is_ours else -TOLD_MS)
                 is_unclean = before.member in group.killed_ms or settled_ms < lost[0]
                 allowed_ms = TOLD_MS + group.work_ms + (COMMIT_MS if is_unclean else 0)
                 if before.end_ms < min(lost[0], max(took)) - allowed_ms:
