@@ -496,10 +496,51 @@ def records_of(data: bytes) -> list[StoredMessage]:
     """
     records: list[StoredMessage] = []
     position = 0
+    topic = ""
+    topic_bytes = b""
     while position < len(data):
-        records.append(decode_record(data, position))
-        position += records[-1].size
+        fixed, at, end = _usual_record(data, position)
+        if end == 0:
+            # It is not of the usual form, or damaged.
+            records.append(decode_record(data, position))
+            position += records[-1].size
+            continue
+        body = data[position + _PREFIX_SIZE : at]
+        if body and zlib.crc32(body) & 0x7FFFFFFF != fixed[2]:
+            raise StoreDamaged(f"record at byte {position}: the body's CRC does not match")
+        properties = at + 3 + data[at]
+        if data[at + 1 : properties - 2] != topic_bytes:
+            topic_bytes = data[at + 1 : properties - 2]
+            topic = str(topic_bytes, "utf-8", "replace")
+        records.append(StoredMessage(
+            fixed[0], fixed[1], fixed[2], fixed[3], fixed[4], fixed[5], fixed[6], fixed[7],
+            fixed[8], fixed[9], fixed[10], fixed[11], fixed[12], fixed[13], body, topic,
+            str(data[properties:end], "utf-8", "replace")))
+        position = end
     return records
+
+
+def _usual_record(data: bytes, position: int) -> tuple[tuple[Any, ...], int, int]:
+    """Look at a record of V1 with IPv4 addresses, as most are.
+
+    :returns: its fixed fields, where its body ends and where it ends, bytes; the last is 0 when it
+        has another form, or is damaged.
+    """
+    if len(data) - position < RECORD_SIZE_MIN:
+        return (), 0, 0
+    fixed = _PREFIX_V4.unpack_from(data, position)
+    size: int = fixed[0]
+    body_length: int = fixed[14]
+    end = position + size
+    at = position + _PREFIX_SIZE + body_length
+    if (fixed[1] != MAGIC_V1 or fixed[7] & (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+            or body_length < 0 or end > len(data) or at + 3 > end):
+        return (), 0, 0
+    properties = at + 3 + data[at]
+    if properties > end or data[properties - 2] > 0x7F or properties + (
+            data[properties - 2] << 8 | data[properties - 1]) != end:
+        return (), 0, 0
+    return fixed, at, end
 
 
 def properties_text(record: bytes) -> str:

@@ -132,6 +132,7 @@ class Preparer:
         self._options = options
         self._make_id = make_id
         self._encode = encode
+        self._wall_ms = client.tasks.clock.wall_ms
         self._is_intercepted = bool(client.interceptors)
         self._compress_over = options.compress_over or BODY_SIZE_MAX + 1
         #: Names of topics that were checked, and their names at brokers.
@@ -253,7 +254,7 @@ class Preparer:
 
     def new_id(self) -> str:
         """A unique id."""
-        return self._make_id(self._client.tasks.clock.wall_ms())
+        return self._make_id(self._wall_ms())
 
     def _topic(self, name: str) -> str:
         """The name at brokers; :raises OptionError: when nothing can be sent to it."""

@@ -17,6 +17,17 @@ HOUR_MS: Final = 3_600_000
 _PARTS: Final = 6
 
 
+class _Part:
+    """Events of a part of the span."""
+
+    __slots__ = ("events", "number", "total")
+
+    def __init__(self, number: int, events: int, total: float) -> None:
+        self.number = number
+        self.events = events
+        self.total = total
+
+
 class SlidingSum:
     """Counts events and adds up a value of each, over the last span of time.
 
@@ -28,7 +39,7 @@ class SlidingSum:
     def __init__(self, span_ms: int = MINUTE_MS) -> None:
         self._span_ms = span_ms
         #: Number of the part of time, events, sum of values; the newest is the last.
-        self._parts: deque[tuple[int, int, float]] = deque()
+        self._parts: deque[_Part] = deque()
 
     def add(self, now_ms: float, count: int, value: float = 0.0) -> None:
         """Count events.
@@ -37,21 +48,23 @@ class SlidingSum:
         :param value: the sum of their values.
         """
         number = int(now_ms * _PARTS // self._span_ms)
-        if self._parts and self._parts[-1][0] == number:
-            _, events, total = self._parts.pop()
-            self._parts.append((number, events + count, total + value))
+        parts = self._parts
+        if parts and parts[-1].number == number:
+            part = parts[-1]
+            part.events += count
+            part.total += value
         else:
-            self._parts.append((number, count, value))
+            parts.append(_Part(number, count, value))
             self._forget(number)
 
     def _forget(self, number: int) -> None:
-        while self._parts and self._parts[0][0] <= number - _PARTS:
+        while self._parts and self._parts[0].number <= number - _PARTS:
             self._parts.popleft()
 
     def count(self, now_ms: float) -> int:
         """How many events there were."""
         self._forget(int(now_ms * _PARTS // self._span_ms))
-        return sum(part[1] for part in self._parts)
+        return sum(part.events for part in self._parts)
 
     def rate(self, now_ms: float) -> float:
         """Events a second."""
@@ -60,7 +73,7 @@ class SlidingSum:
     def mean(self, now_ms: float) -> float:
         """The mean of the values; 0.0 without an event."""
         count = self.count(now_ms)
-        return sum(part[2] for part in self._parts) / count if count else 0.0
+        return sum(part.total for part in self._parts) / count if count else 0.0
 
 
 class TopicStats:

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from twistmq.broker.wire import record as wire
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import (
     MessageRecord,
+    StoredMessage,
     blank_record,
     check_record,
     decode_record,
@@ -24,6 +26,7 @@ from twistmq.broker.wire.record import (
     properties_text,
     record_size,
     record_store_timestamp,
+    records_of,
 )
 
 #: A record of Apache's 5.3.3 broker, seen in its commit log; the notes leave the unique key out.
@@ -323,3 +326,42 @@ class PropertiesTests(SynchronousTestCase):
             data = bytearray(GOLDEN)
             data[position : position + len(damage)] = damage
             self.assertRaises(StoreDamaged, properties_text, bytes(data))
+
+
+class RecordsTests(SynchronousTestCase):
+    """Records that stand one behind the other."""
+
+    @given(st.lists(st.tuples(
+        st.binary(max_size=9), st.sampled_from(("T", "Ü", "x" * 127, "x" * 128)),
+        st.text("ab\x01\x02ü", max_size=9), st.booleans()), max_size=6), st.integers(0, 2000),
+        st.integers(0, 255))
+    def test_records_are_read_as_each_alone(
+        self, rows: list[tuple[bytes, str, str, bool]], place: int, value: int
+    ) -> None:
+        """Of both forms of topics and of addresses, whole and with a byte that is wrong."""
+        hosts = {False: host_bytes("127.0.0.1", 10911), True: host_bytes("::1", 10911)}
+        whole = b"".join(encode_record(MessageRecord(
+            topic, 1, body, properties, 10**12, hosts[is_v6], hosts[False], []))
+            for body, topic, properties, is_v6 in rows)
+        damaged = bytearray(whole)
+        if whole:
+            damaged[place % len(whole)] = value
+        for data in (whole, bytes(damaged), whole[:-1]):
+            self.assertEqual(self._read(records_of, data), self._read(self._one_by_one, data))
+
+    def _one_by_one(self, data: bytes) -> list[StoredMessage]:
+        records, position = [], 0
+        while position < len(data):
+            records.append(decode_record(data, position))
+            position += records[-1].size
+        return records
+
+    def _read(
+        self, read: Callable[[bytes], list[StoredMessage]], data: bytes
+    ) -> list[list[object]] | str:
+        """The fields of the records, or what is wrong with them."""
+        try:
+            return [[getattr(record, name) for name in StoredMessage.__slots__]
+                    for record in read(data)]
+        except StoreDamaged as error:
+            return str(error)
