@@ -26,9 +26,10 @@ from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
 from twistmq.client.core.queries import Queries
 from twistmq.client.errors import Closed
 from twistmq.client.futures import finish, running_future
-from twistmq.client.loop import Loop, shared_loop
+from twistmq.client.loop import Loop
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
 from twistmq.client.options import Where
+from twistmq.client.process_loop import shared_loop
 
 if TYPE_CHECKING:
     from typing import Unpack

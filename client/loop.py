@@ -5,21 +5,19 @@ threads post functions to it (:meth:`Loop.post`, :meth:`Loop.call`). Functions t
 DNS look-ups, run on a few threads of their own.
 
 A child of ``fork`` has no such thread, and the sockets are its parent's. The child closes its
-copies without a word to the servers, and calls of the parent's clients raise ``ForkedError``.
+copies without a word to the servers (``twistmq.client.process_loop``), and calls of the parent's
+clients raise ``ForkedError``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import selectors
 import socket
-import ssl
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,45 +26,20 @@ from twistmq.broker.wire.addresses import split_address
 from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import ForkedError
+from twistmq.client.sockets import ClientSocket
 
 if TYPE_CHECKING:
+    import ssl
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Loop", "shared_loop"]
+__all__ = ["Loop"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: Bytes one read asks for, and how many reads of a socket follow each other before others are
-#: served.
-_READ_SIZE: Final = 1 << 18
-#: Bytes that wait for a server that does not read; with more the connection is closed.
-_UNSENT_MAX: Final = 256 << 20
 #: Threads for functions that block.
 _WORKERS: Final = 4
-
-
-class _Socket:
-    """A socket of one connection, from connecting on."""
-
-    __slots__ = ("deadline", "engine", "host", "is_connected", "number", "offset", "socket", "tls",
-                 "unsent", "unsent_bytes", "wanted")
-
-    def __init__(self, engine: Engine, number: int, host: str, tls: ssl.SSLContext | None) -> None:
-        self.engine = engine
-        self.number = number
-        self.host = host
-        self.tls = tls
-        self.socket: socket.socket | None = None
-        self.is_connected = False
-        self.unsent: deque[bytes] = deque()
-        self.unsent_bytes = 0
-        #: How much of the first unsent part is sent.
-        self.offset = 0
-        #: The events that the selector waits for.
-        self.wanted = 0
-        self.deadline = 0.0
 
 
 class Loop:
@@ -82,7 +55,7 @@ class Loop:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_awake = False
         self._engines: dict[Engine, ssl.SSLContext | None] = {}
-        self._sockets: dict[tuple[Engine, int], _Socket] = {}
+        self._sockets: dict[tuple[Engine, int], ClientSocket] = {}
         self._workers: ThreadPoolExecutor | None = None
         self.thread = threading.Thread(target=self._run, name="twistmq-client", daemon=True)
         self.thread.start()
@@ -169,7 +142,7 @@ class Loop:
         def end() -> None:
             self._engines.pop(engine, None)
             for each in [each for each in self._sockets.values() if each.engine is engine]:
-                self._drop(each)
+                each.drop()
 
         self.post(end)
 
@@ -183,12 +156,28 @@ class Loop:
                 log.exception("a function on the client's thread failed")
 
     def _turn(self) -> None:
-        due: float | None = None
+        """Call what was posted, run the engines, and wait for the next event."""
         posted = self._posted
         self._is_awake = False
         while posted:
             function, arguments = posted.popleft()
             function(*arguments)
+        due_ms = self._run_engines()
+        if posted:
+            due_ms = 0.0
+        timeout_s = (None if due_ms is None
+                     else max(due_ms - time.monotonic() * 1000, 0) / 1000)
+        for key, mask in self._selector.select(timeout_s):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    while len(self._wake_in.recv(4096)) == 4096:
+                        pass
+            else:
+                key.data.ready(mask)
+
+    def _run_engines(self) -> float | None:
+        """Run all engines; :returns: when the first wants to run again, monotonic ms."""
+        due_ms: float | None = None
         for engine in list(self._engines):
             try:
                 next_ms = self._run_engine(engine)
@@ -196,24 +185,9 @@ class Loop:
                 log.exception("the client failed, and closes")
                 self._fail(engine, error)
                 continue
-            if next_ms is not None and (due is None or next_ms < due):
-                due = next_ms
-        for each in self._sockets.values():
-            if not each.is_connected and (due is None or each.deadline < due):
-                due = each.deadline
-        if posted:
-            due = 0.0
-        timeout = None if due is None else max(due - time.monotonic() * 1000, 0) / 1000
-        events = self._selector.select(timeout)
-        for key, mask in events:
-            if key.data is None:
-                with contextlib.suppress(BlockingIOError):
-                    while len(self._wake_in.recv(4096)) == 4096:
-                        pass
-            else:
-                self._ready(key.data, mask)
-        if self._connecting_late():
-            self._time_out_connecting()
+            if next_ms is not None and (due_ms is None or next_ms < due_ms):
+                due_ms = next_ms
+        return due_ms
 
     def _run_engine(self, engine: Engine) -> float | None:
         """Run an engine until it has nothing more to do now; :returns: when it wants to again."""
@@ -229,7 +203,7 @@ class Loop:
         """Close an engine that raised, which is a fault of the client's code."""
         self._engines.pop(engine, None)
         for each in [each for each in self._sockets.values() if each.engine is engine]:
-            self._lost(each, f"the client failed: {error}")
+            each.lost(f"the client failed: {error}")
 
     # --- effects
 
@@ -237,13 +211,13 @@ class Loop:
         if isinstance(effect, Write):
             each = self._sockets.get((engine, effect.number))
             if each is not None:
-                self._write(each, effect.data)
+                each.write(effect.data)
         elif isinstance(effect, Connect):
             self._connect(engine, effect)
         elif isinstance(effect, Close):
             each = self._sockets.get((engine, effect.number))
             if each is not None:
-                self._drop(each)
+                each.drop()
         else:
             self._work(engine, effect)
 
@@ -253,8 +227,8 @@ class Loop:
         except ValueError as error:
             engine.lost(effect.number, str(error))
             return
-        each = _Socket(engine, effect.number, host, self._engines.get(engine))
-        each.deadline = time.monotonic() * 1000 + effect.timeout_ms
+        each = ClientSocket(engine, effect.number, host, self._engines.get(engine),
+                            self._selector, self._dropped)
         self._sockets[engine, effect.number] = each
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM,
@@ -263,31 +237,18 @@ class Loop:
             self._in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
                             lambda result, error: self._resolved(each, result, error))
         else:
-            self._open(each, found)
+            each.open(found)
 
-    def _resolved(self, each: _Socket, found: Any, error: BaseException | None) -> None:
+    def _dropped(self, each: ClientSocket) -> None:
+        self._sockets.pop((each.engine, each.number), None)
+
+    def _resolved(self, each: ClientSocket, found: Any, error: BaseException | None) -> None:
         if (each.engine, each.number) not in self._sockets:
             return
         if error is not None:
-            self._lost(each, str(error))
+            each.lost(str(error))
         else:
-            self._open(each, found)
-
-    def _open(self, each: _Socket, found: list[Any]) -> None:
-        """Begin to connect to the first of the addresses that can be tried."""
-        reason = "the name has no address"
-        for family, kind, protocol, _, where in found:
-            opening = socket.socket(family, kind, protocol)
-            opening.setblocking(False)
-            opening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = opening.connect_ex(where)
-            if code in (0, errno.EINPROGRESS):
-                each.socket = opening
-                self._watch(each, selectors.EVENT_WRITE)
-                return
-            opening.close()
-            reason = os.strerror(code)
-        self._lost(each, reason)
+            each.open(found)
 
     def _work(self, engine: Engine, effect: Work) -> None:
         self._in_thread(effect.function,
@@ -313,142 +274,10 @@ class Loop:
 
         self._workers.submit(run)
 
-    def _write(self, each: _Socket, data: bytes) -> None:
-        if each.unsent:
-            each.unsent.append(data)
-            each.unsent_bytes += len(data)
-            if each.unsent_bytes > _UNSENT_MAX:
-                self._lost(each, f"it reads nothing, and {_UNSENT_MAX} bytes wait for it")
-            return
-        assert each.socket is not None
-        try:
-            sent = each.socket.send(data)
-        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            sent = 0
-        except OSError as error:
-            self._lost(each, str(error))
-            return
-        if sent < len(data):
-            each.unsent.append(data)
-            each.unsent_bytes = len(data) - sent
-            each.offset = sent
-            self._watch(each, selectors.EVENT_READ | selectors.EVENT_WRITE)
-
-    # --- events
-
-    def _ready(self, each: _Socket, mask: int) -> None:
-        if each.socket is None:
-            return
-        try:
-            if not each.is_connected:
-                self._connected(each)
-                return
-            if mask & selectors.EVENT_WRITE:
-                self._send_unsent(each)
-            if mask & selectors.EVENT_READ:
-                self._read(each)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
-        except OSError as error:
-            self._lost(each, error.strerror or str(error))
-
-    def _connected(self, each: _Socket) -> None:
-        assert each.socket is not None
-        if each.tls is not None and not isinstance(each.socket, ssl.SSLSocket):
-            self._raise_error(each.socket)
-            self._unwatch(each)
-            each.socket = each.tls.wrap_socket(
-                each.socket, server_hostname=each.host, do_handshake_on_connect=False)
-        if isinstance(each.socket, ssl.SSLSocket):
-            try:
-                each.socket.do_handshake()
-            except ssl.SSLWantReadError:
-                self._watch(each, selectors.EVENT_READ)
-                return
-            except ssl.SSLWantWriteError:
-                self._watch(each, selectors.EVENT_WRITE)
-                return
-        else:
-            self._raise_error(each.socket)
-        each.is_connected = True
-        self._watch(each, selectors.EVENT_READ)
-        host, port = each.socket.getsockname()[:2]
-        each.engine.connected(each.number, f"{host}:{port}")
-
-    @staticmethod
-    def _raise_error(opening: socket.socket) -> None:
-        code = opening.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, os.strerror(code))
-
-    def _read(self, each: _Socket) -> None:
-        assert each.socket is not None
-        data = each.socket.recv(_READ_SIZE)
-        if not data:
-            self._lost(each, "the server closed it")
-            return
-        each.engine.received(each.number, data)
-        if isinstance(each.socket, ssl.SSLSocket):
-            # The TLS layer may hold bytes that the selector does not see.
-            while each.socket is not None and each.socket.pending():
-                each.engine.received(each.number, each.socket.recv(_READ_SIZE))
-
-    def _send_unsent(self, each: _Socket) -> None:
-        assert each.socket is not None
-        while each.unsent:
-            part = memoryview(each.unsent[0])[each.offset:]
-            sent = each.socket.send(part)
-            each.unsent_bytes -= sent
-            if sent < len(part):
-                each.offset += sent
-                return
-            each.unsent.popleft()
-            each.offset = 0
-        self._watch(each, selectors.EVENT_READ)
-
-    def _connecting_late(self) -> bool:
-        now_ms = time.monotonic() * 1000
-        return any(not each.is_connected and each.deadline <= now_ms
-                   for each in self._sockets.values())
-
-    def _time_out_connecting(self) -> None:
-        now_ms = time.monotonic() * 1000
-        for each in list(self._sockets.values()):
-            if not each.is_connected and each.deadline <= now_ms:
-                self._lost(each, "it takes too long")
-
-    def _lost(self, each: _Socket, reason: str) -> None:
-        self._drop(each)
-        each.engine.lost(each.number, reason)
-
-    def _drop(self, each: _Socket) -> None:
-        self._sockets.pop((each.engine, each.number), None)
-        self._unwatch(each)
-        if each.socket is not None:
-            with contextlib.suppress(OSError):
-                each.socket.close()
-            each.socket = None
-
-    def _watch(self, each: _Socket, events: int) -> None:
-        if each.wanted == events or each.socket is None:
-            return
-        if each.wanted:
-            self._selector.modify(each.socket, events, each)
-        else:
-            self._selector.register(each.socket, events, each)
-        each.wanted = events
-
-    def _unwatch(self, each: _Socket) -> None:
-        if each.wanted and each.socket is not None:
-            self._selector.unregister(each.socket)
-            each.wanted = 0
-
     def abandon(self) -> None:
         """Close the sockets of a forked child without a word to the servers."""
         for each in list(self._sockets.values()):
-            if each.socket is not None:
-                with contextlib.suppress(OSError):
-                    os.close(each.socket.detach())
+            each.abandon()
         self._sockets.clear()
         for end in (self._wake_in, self._wake_out):
             with contextlib.suppress(OSError):
@@ -460,31 +289,3 @@ class Loop:
 def _cancel(tasks: list[Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
-
-
-_lock = threading.Lock()
-_loop: Loop | None = None
-_loops: weakref.WeakSet[Loop] = weakref.WeakSet()
-
-
-def shared_loop() -> Loop:
-    """The loop of this process; it starts with the first call."""
-    global _loop
-    with _lock:
-        if _loop is None or _loop.pid != os.getpid():
-            _loop = Loop()
-            _loops.add(_loop)
-        return _loop
-
-
-def _forked() -> None:
-    global _lock, _loop
-    _lock = threading.Lock()
-    _loop = None
-    for loop in list(_loops):
-        if loop.pid != os.getpid():
-            loop.abandon()
-            _loops.discard(loop)
-
-
-os.register_at_fork(after_in_child=_forked)

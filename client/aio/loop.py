@@ -63,22 +63,18 @@ class Loop:
         self.driver: Driver | None = None
         self._connecting: dict[int, asyncio.Task[None]] = {}
 
-    def connect(self, number: int, address: str, timeout_s: float) -> None:
+    def connect(self, number: int, address: str) -> None:
         """See ``EventLoop``."""
-        self._connecting[number] = self.loop.create_task(
-            self._connect(number, address, timeout_s))
+        self._connecting[number] = self.loop.create_task(self._connect(number, address))
 
-    async def _connect(self, number: int, address: str, timeout_s: float) -> None:
+    async def _connect(self, number: int, address: str) -> None:
         driver = self.driver
         assert driver is not None
         try:
             host, port = split_address(address)
-            async with asyncio.timeout(timeout_s):
-                await self.loop.create_connection(
-                    lambda: StreamProtocol(driver, number), host, port, ssl=self._tls,
-                    server_hostname=host if self._tls else None)
-        except TimeoutError:
-            driver.lost(number, "it takes too long")
+            await self.loop.create_connection(
+                lambda: StreamProtocol(driver, number), host, port, ssl=self._tls,
+                server_hostname=host if self._tls else None)
         except (OSError, ValueError) as error:
             driver.lost(number, str(error))
         finally:

@@ -7,7 +7,7 @@ A shell owns the sockets and the clock. It tells the engine what happened
     effect    the shell
     Connect   opens a connection to an address, then calls ``connected`` or ``lost``
     Write     sends bytes
-    Close     closes a connection; it is not told of it again
+    Close     closes a connection, or opens it no more; the engine is not told of it again
     Work      runs a function that blocks (a file, DNS, HTTP) elsewhere, then calls ``worked``
 
 There is one connection an address, made when the first request needs it. One that was idle for
@@ -55,11 +55,13 @@ _GO_AWAY: Final = int(ResponseCode.GO_AWAY)
 
 
 class Connect(NamedTuple):
-    """Open a connection; ``tls``: with the client's TLS context."""
+    """Open a connection, with the client's TLS context if it has one.
+
+    It is followed by a ``Close`` when that takes too long.
+    """
 
     number: int
     address: str
-    timeout_ms: float
 
 
 class Write(NamedTuple):
@@ -91,13 +93,15 @@ class Connection:
     ``local_address`` is "ip:port" once it is open.
     """
 
-    __slots__ = ("address", "last_ms", "link", "local_address", "number", "timeouts")
+    __slots__ = ("address", "last_ms", "late", "link", "local_address", "number", "timeouts")
 
     def __init__(self, number: int, address: str, link: Link, now_ms: float) -> None:
         self.number = number
         self.address = address
         self.link = link
         self.local_address = ""
+        #: Ends the connection unless it opens in time.
+        self.late: Timer | None = None
         self.last_ms = now_ms
         self.timeouts = 0
 
@@ -277,10 +281,16 @@ class Engine:
             link = Link(address, self.credentials, self._opaques, self._extra_fields)
             connection = Connection(number, address, link, self.tasks.now_ms)
             self._by_address[address] = self._connections[number] = connection
-            self._effects.append(Connect(number, address, self.connect_timeout_ms))
+            connection.late = self.tasks.later(self.connect_timeout_ms, self._late, number)
+            self._effects.append(Connect(number, address))
             if self._idle is None:
                 self._idle = self.tasks.later(IDLE_MS / 4, self._close_idle)
         return connection
+
+    def _late(self, number: int) -> None:
+        """A connection did not open in time."""
+        self._effects.append(Close(number))
+        self.lost(number, "it takes too long")
 
     def open_addresses(self) -> list[str]:
         """The addresses of open connections."""
@@ -317,6 +327,8 @@ class Engine:
 
     def _ended(self, connection: Connection, reason: str, kind: type[RemotingError]) -> None:
         was_open = connection.is_open
+        if connection.late is not None:
+            connection.late.cancel()
         self._dirty.pop(connection.number, None)
         connection.link.lost(reason, kind)
         if was_open:
@@ -355,6 +367,8 @@ class Engine:
         connection = self._connections.get(number)
         if connection is not None:
             connection.link.opened()
+            if connection.late is not None:
+                connection.late.cancel()
             connection.local_address = local_address
             connection.last_ms = self.tasks.now_ms
             self._dirty[number] = connection

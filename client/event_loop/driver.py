@@ -43,7 +43,7 @@ class EventLoop(Protocol):
     #: The driver of this loop; it is set before the first call.
     driver: Driver | None
 
-    def connect(self, number: int, address: str, timeout_s: float) -> None:
+    def connect(self, number: int, address: str) -> None:
         """Open a connection; then call ``connected`` or ``lost`` of the driver."""
 
     def cancel_connect(self, number: int) -> None:
@@ -160,7 +160,7 @@ class Driver:
                     self._streams.pop(effect.number).abort()
                     self.engine.lost(effect.number, "it reads nothing")
         elif isinstance(effect, Connect):
-            self._loop.connect(effect.number, effect.address, effect.timeout_ms / 1000)
+            self._loop.connect(effect.number, effect.address)
         elif isinstance(effect, Close):
             stream = self._streams.pop(effect.number, None)
             if stream is None:

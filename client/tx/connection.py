@@ -1,4 +1,4 @@
-"""A connection of Twisted: the socket, TLS over it, and the time that making both may take."""
+"""A connection of Twisted: the socket, and TLS over it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """A connection that is being made.
+    """A connection that is being made, from :meth:`begin` on.
 
     :param number: the engine's number of the connection.
     :param tls: the context; None: without TLS.
-    :param timeout_s: bound on all of it, TLS included.
     :param ended: is called once, when the connection is open or will never be.
+
+    The engine cancels it when it takes too long, TLS included.
     """
 
     def __init__(
         self, reactor: Any, driver: Driver, number: int, place: tuple[str, int],
-        tls: ssl.SSLContext | None, timeout_s: float, ended: Callable[[], object],
+        tls: ssl.SSLContext | None, ended: Callable[[], object],
     ) -> None:
         self._driver = driver
         self._number = number
@@ -37,13 +38,15 @@ class Opening:
         self._stream: Stream | None = None
         self._host = place[0]
         self._tls = tls
-        self._timer = reactor.callLater(timeout_s, self.failed, "it takes too long")
+        self._endpoint = HostnameEndpoint(reactor, *place)
+        self._connecting: Deferred[Any] | None = None
+
+    def begin(self) -> None:
+        """Connect."""
         factory = Factory.forProtocol(self._new_stream)
         factory.noisy = False
-        endpoint = HostnameEndpoint(reactor, *place, timeout=timeout_s)
-        self._connecting: Deferred[Any] = endpoint.connect(factory)
-        self._connecting.addErrback(lambda failure: self.failed(
-            failure.getErrorMessage() or "it takes too long"))
+        self._connecting = self._endpoint.connect(factory)
+        self._connecting.addErrback(lambda failure: self.failed(failure.getErrorMessage()))
 
     def _new_stream(self) -> Stream:
         pipe = None if self._tls is None else TlsPipe(self._tls, self._host)
@@ -70,13 +73,12 @@ class Opening:
         if self._is_over:
             return False
         self._is_over = True
-        if self._timer.active():
-            self._timer.cancel()
         self._ended()
         return True
 
     def _give_up(self) -> None:
-        self._connecting.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
         transport: Any = None if self._stream is None else self._stream.transport
         if transport is not None:
             transport.abortConnection()

@@ -59,7 +59,7 @@ class Loop:
         self.driver: Driver | None = None
         self._opening: dict[int, Opening] = {}
 
-    def connect(self, number: int, address: str, timeout_s: float) -> None:
+    def connect(self, number: int, address: str) -> None:
         """See ``EventLoop``."""
         driver = self.driver
         assert driver is not None
@@ -68,9 +68,10 @@ class Loop:
         except ValueError as error:
             driver.lost(number, str(error))
             return
-        self._opening[number] = Opening(
-            self.reactor, driver, number, place, self._tls, timeout_s,
+        opening = self._opening[number] = Opening(
+            self.reactor, driver, number, place, self._tls,
             lambda: self._opening.pop(number, None))
+        opening.begin()
 
     def cancel_connect(self, number: int) -> None:
         """See ``EventLoop``."""

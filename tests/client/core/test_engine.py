@@ -50,6 +50,21 @@ class RequestTests(SynchronousTestCase):
         link.opened()
         self.assertEqual(link.take_output(), b"")
 
+    def test_a_connection_that_does_not_open_in_time_is_given_up(self) -> None:
+        """The bound on connecting, not on the request; the shell is told to close it."""
+        self.box.silent.add(A)
+        begin = self.box.clock.now_ms
+        error = self.assertRaises(RemotingConnectError, self.ask, 60_000)
+        self.assertIn("it takes too long", str(error))
+        self.assertEqual(self.box.clock.now_ms - begin, self.box.engine.connect_timeout_ms)
+        self.assertEqual(len(self.box.closed), 1)
+
+    def test_an_open_connection_has_no_bound_on_connecting(self) -> None:
+        """A request that takes longer is answered."""
+        self.box.servers[A] = lambda command: None
+        self.assertRaises(RemotingTimeout, self.ask, 10_000)
+        self.assertEqual(self.box.closed, [])
+
     def test_a_request_without_a_reply_times_out_and_the_connection_stays(self) -> None:
         """The next request uses the same connection; the third time-out closes it."""
         self.box.servers[A] = lambda command: None
