@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         NotAssigned,
         NotSafe,
         OptionError,
+        ReceiptExpired,
         Rejected,
         RemotingConnectError,
         RemotingError,
@@ -47,15 +48,16 @@ if TYPE_CHECKING:
         ReceivedMessage,
         SendResult,
     )
+    from twistmq.client.pop_consumer import PopConsumer
     from twistmq.client.producer import Producer
     from twistmq.client.pull_consumer import PullConsumer
 
 __all__ = [
     "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
     "Credentials", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
-    "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "Producer",
-    "PullConsumer", "PullResult", "PullStatus", "ReceivedMessage", "Rejected",
-    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "PopConsumer",
+    "Producer", "PullConsumer", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
+    "Rejected", "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
     "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
     "TopicMissing", "Undecodable", "Unsupported", "sql",
 ]
@@ -67,10 +69,11 @@ _MODULES: Final = {
     "twistmq.client.core.subscriptions": ["Sql", "sql"],
     "twistmq.client.errors": [
         "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute", "NotAssigned",
-        "NotSafe", "OptionError", "Rejected", "RemotingConnectError", "RemotingError",
-        "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout", "SendFailed",
-        "TopicMissing", "Undecodable", "Unsupported"],
+        "NotSafe", "OptionError", "ReceiptExpired", "Rejected", "RemotingConnectError",
+        "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused",
+        "RequestTimeout", "SendFailed", "TopicMissing", "Undecodable", "Unsupported"],
     "twistmq.client.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
+    "twistmq.client.pop_consumer": ["PopConsumer"],
     "twistmq.client.producer": ["Producer"],
     "twistmq.client.pull_consumer": ["PullConsumer"],
     "twistmq.client.messages": [

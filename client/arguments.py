@@ -17,7 +17,8 @@ from twistmq.client.core.strategies import Strategy
 from twistmq.client.interceptors import Interceptor
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 
-__all__ = ["ClientArguments", "ConsumerArguments", "ProducerArguments", "PullArguments"]
+__all__ = ["ClientArguments", "ConsumerArguments", "PopArguments", "ProducerArguments",
+           "PullArguments"]
 
 
 class ClientArguments(TypedDict, total=False):
@@ -85,3 +86,23 @@ class PullArguments(ClientArguments, total=False):
     decode: Callable[[ReceivedMessage[Any]], Any] | None
     on_assigned: Callable[[list[MessageQueue]], object] | None
     on_lost: Callable[[list[MessageQueue]], object] | None
+
+
+class PopArguments(ClientArguments, total=False):
+    """The options of a consumer that pops, beside its group and its topics."""
+
+    invisible_s: float
+    pop_count: int
+    in_flight_max: int
+    order: Literal["queue"] | None
+    start: Literal["last", "first"]
+    strategy: Strategy | None
+    max_attempts: int | None
+    consume_timeout_s: float
+    suspend_s: float
+    cache_bytes_max: int
+    decode: Callable[[ReceivedMessage[Any]], Any] | None
+    undecodable: Literal["retry", "skip", "raise"]
+    on_assigned: Callable[[list[MessageQueue]], object] | None
+    on_lost: Callable[[list[MessageQueue]], object] | None
+    trace: bool

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from twistmq.client.blocking import Client, closing_on_error
+from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.handling import TAKE, Handling, run_steps
 from twistmq.client.core.held import Batch, Held
@@ -27,7 +28,7 @@ from twistmq.client.errors import Closed
 from twistmq.client.feeder import Feeder
 from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
 from twistmq.client.options import CONSUMER, Where
-from twistmq.client.roles import build_consumer, parts_of
+from twistmq.client.roles import Parts, build_consumer, parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -50,18 +51,28 @@ class Consumer(Generic[T]):
         a client too.
     """
 
+    member: Member[T]
+
     def __init__(
         self, where: Where | Client = None, *, group: str, topics: Topics,
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        parts = parts_of(where, Client, CONSUMER, options)
+        self._join(parts_of(where, Client, CONSUMER, options), group, topics, build_consumer)
+
+    def _join(
+        self, parts: Parts[Client], group: str, topics: Topics,
+        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]],
+    ) -> None:
+        """Join the group.
+
+        :param build: makes the core of this kind of consumer.
+        """
         self.client = parts.client
         self._owns_client = parts.is_own
         self._is_closed = False
         self._stopped = threading.Event()
         with closing_on_error(parts):
-            self.member: Member[T] = build_consumer(
-                self.client.core, group, topics, parts.options)
+            self.member = build(self.client.core, group, topics, parts.options)
             self._handling = Handling(
                 self.member, parts.options.get("undecodable", "retry"), self._post)
             self.client.run(self.member.start)

@@ -16,6 +16,7 @@
       NotSafe                   stored, but not as safely as was asked for
       Undecodable               a body cannot be decompressed or decoded
       NotAssigned               the queue is not this consumer's
+      ReceiptExpired            a popped message is not this consumer's any more
       RequestTimeout            no reply to a request-reply in time
 
 A lost connection, a failed connect and a reply that does not come are ``RemotingSendError``,
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attempt", "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute",
-    "NotAssigned", "NotSafe", "OptionError", "Rejected", "RemotingConnectError", "RemotingError",
-    "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout", "SendFailed",
-    "TopicMissing", "Undecodable", "Unsupported", "refusal",
+    "NotAssigned", "NotSafe", "OptionError", "ReceiptExpired", "Rejected", "RemotingConnectError",
+    "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
+    "SendFailed", "TopicMissing", "Undecodable", "Unsupported", "refusal",
 ]
 
 
@@ -161,6 +162,13 @@ class Undecodable(ClientError):
 
 class NotAssigned(ClientError):
     """The queue is not one of this consumer's now."""
+
+
+class ReceiptExpired(ClientError):
+    """A popped message was acknowledged or given back before, or it was hidden no longer.
+
+    In the last case it comes again, perhaps to another member.
+    """
 
 
 class RequestTimeout(ClientError):

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from twistmq.client.errors import OptionError
 
-__all__ = ["CLIENT", "CONSUMER", "PRODUCER", "PULL_CONSUMER", "Option", "Where", "option_page",
-           "values_of"]
+__all__ = ["CLIENT", "CONSUMER", "POP_CONSUMER", "PRODUCER", "PULL_CONSUMER", "Option", "Where",
+           "option_page", "values_of"]
 
 #: How a client is told its name servers: "host:port;host:port", a list of "host:port",
 #: "http://..." of an address server, "dns://host:port", or None for NAMESRV_ADDR.
@@ -153,6 +153,18 @@ PULL_CONSUMER: Final = tuple(row for row in CONSUMER if row.name in {
     "start", "strategy", "cache_bytes_max", "limits", "pull_count", "decode", "on_assigned",
     "on_lost"})
 
+_POP: Final = (
+    Option("invisible_s", _NUMBER, 60.0, "a popped message is hidden from other members for so "
+           "long; for longer while a handler has it", "popInvisibleTime", 0.5, 43_200),
+    Option("pop_count", ("int",), 32, "messages that a pop asks for", "popBatchNums", 1, 32),
+    Option("in_flight_max", ("int",), 1000, "messages that are popped and not finished",
+           "popThresholdForQueue", 1),
+)
+#: One that pops takes some of a consumer's, and has some of its own.
+POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
+    "order", "start", "strategy", "max_attempts", "consume_timeout_s", "suspend_s",
+    "cache_bytes_max", "decode", "undecodable", "on_assigned", "on_lost", "trace"}))
+
 
 def values_of(rows: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of options.
@@ -172,7 +184,7 @@ def option_page() -> str:
     """The options as Markdown, a table for each of client, producer and consumer."""
     lines = []
     for title, rows in (("Every client", CLIENT), ("A producer", PRODUCER),
-                        ("A consumer", CONSUMER)):
+                        ("A consumer", CONSUMER), ("A consumer that pops", _POP)):
         lines += [f"### {title}", "", "| option | default | meaning | in Apache's Java client |",
                   "| --- | --- | --- | --- |"]
         lines += [f"| `{row.name}` | `{row.default!r}` | {row.help} | {row.apache} |"
@@ -180,4 +192,6 @@ def option_page() -> str:
         lines.append("")
     names = ", ".join(f"`{row.name}`" for row in PULL_CONSUMER)
     lines += [f"A `PullConsumer` takes {names} of a consumer's.", ""]
+    names = ", ".join(f"`{row.name}`" for row in POP_CONSUMER if row in CONSUMER)
+    lines += [f"A `PopConsumer` takes {names} of a consumer's; `start` is no time.", ""]
     return "\n".join(lines)

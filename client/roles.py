@@ -17,6 +17,7 @@ from twistmq.client.identity import process_ids
 from twistmq.client.options import (
     CLIENT,
     CONSUMER,
+    POP_CONSUMER,
     PRODUCER,
     PULL_CONSUMER,
     Option,
@@ -26,12 +27,13 @@ from twistmq.client.options import (
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
+    from twistmq.client.core.pop_consumer import PopMember
     from twistmq.client.core.pull_consumer import PullMember
     from twistmq.client.core.subscriptions import Subscription, Topics
     from twistmq.client.core.tracing import Trace
 
-__all__ = ["Parts", "build_consumer", "build_producer", "build_pull_consumer", "divide",
-           "parts_of"]
+__all__ = ["Parts", "build_consumer", "build_pop_consumer", "build_producer",
+           "build_pull_consumer", "divide", "parts_of"]
 
 C = TypeVar("C")
 
@@ -131,9 +133,7 @@ def build_consumer(
     from twistmq.client.offset_file import OffsetFile
 
     values = values_of(CONSUMER, given)
-    wanted = _wanted(core, topics)
-    if not wanted:
-        raise OptionError("a consumer reads at least one topic")
+    wanted = _wanted_some(core, topics)
     start = _start(values["start"])
     broadcast = values["mode"] == "broadcast"
     options = MemberOptions(
@@ -178,6 +178,48 @@ def build_pull_consumer(
     _listen(member, values)
     serve_tools(core)
     return member
+
+
+def build_pop_consumer(
+    core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
+) -> PopMember[Any]:
+    """The core of a consumer that pops."""
+    # Few need it.
+    from twistmq.client.core.held import PopOptions
+    from twistmq.client.core.pop_consumer import PopMember
+    from twistmq.client.core.remote import serve_tools
+    from twistmq.client.core.strategies import Averagely
+
+    values = values_of(POP_CONSUMER, given)
+    start = _start(values["start"])
+    if isinstance(start, int):
+        raise OptionError("option start: brokers pop from the first or the last message, not from "
+                          "a time")
+    options = PopOptions(
+        group=group, in_order=values["order"] == "queue", start=start,
+        strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
+        consume_timeout_ms=values["consume_timeout_s"] * 1000,
+        suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
+        pull_count=values["pop_count"], invisible_ms=values["invisible_s"] * 1000,
+        in_flight_max=values["in_flight_max"])
+    # It replies to requests.
+    sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
+                    process_ids(core.client_id))
+    member: PopMember[Any] = PopMember(
+        core, options, _wanted_some(core, topics), sender, decode=values["decode"])
+    if values["trace"]:
+        member.trace = _trace(core, group)
+    _listen(member, values)
+    serve_tools(core)
+    return member
+
+
+def _wanted_some(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
+    """As ``_wanted``; :raises OptionError: when there is no topic."""
+    wanted = _wanted(core, topics)
+    if not wanted:
+        raise OptionError("a consumer reads at least one topic")
+    return wanted
 
 
 def _wanted(core: ClientCore, topics: Topics) -> dict[str, Subscription]:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, TypeVar
 from twistmq.client.aio.loop import AsyncioShell
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
+from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
 from twistmq.client.event_loop.waits import ForAsyncio
 from twistmq.client.messages import SendResult
-from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
 from twistmq.client.roles import parts_of
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from twistmq.client.arguments import (
         ClientArguments,
         ConsumerArguments,
+        PopArguments,
         ProducerArguments,
         PullArguments,
     )
     from twistmq.client.core.subscriptions import Topics
 
-__all__ = ["Client", "Consumer", "Producer", "PullConsumer"]
+__all__ = ["Client", "Consumer", "PopConsumer", "Producer", "PullConsumer"]
 
 T = TypeVar("T")
 
@@ -97,3 +99,19 @@ class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
         **options: Unpack[PullArguments],
     ) -> None:
         super().__init__(parts_of(where, Client, PULL_CONSUMER, options), group, topics)
+
+
+class PopConsumer(ForAsyncio, LoopPopConsumer[Client, T]):
+    """A member of a consumer group that pops: its members share all queues, message by message.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics,
+        **options: Unpack[PopArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, POP_CONSUMER, options), group, topics)

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.broker.codes import ResponseCode
@@ -84,6 +85,8 @@ class Member(Generic[T]):
 
     #: As heartbeats and tools call this kind of consumer.
     consume_type = ConsumeType.CONSUME_PASSIVELY
+    #: Whether it commits offsets, and tools can ask for them.
+    has_offsets = True
 
     def __init__(
         self, client: ClientCore, options: MemberOptions, wanted: Mapping[str, Subscription],
@@ -209,6 +212,10 @@ class Member(Generic[T]):
             if queues is None or held.named in queues:
                 held.is_paused = paused
 
+    def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
+        """The sources of a member that pops, for tools; empty for all other members."""
+        return {}
+
     def held_queues(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
         """The queues of this member with their windows."""
         return [(queue, held.window) for queue, held in self.held.items()]
@@ -232,6 +239,11 @@ class Member(Generic[T]):
             if not waiter.is_done:
                 waiter.set_result(None)
                 break
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there may be messages to hand out."""
+        return bool(self._ready)
 
     def take(self, most: int) -> Batch[T] | None:
         """Hand out the next messages of one queue; the queues take turns.
@@ -281,16 +293,23 @@ class Member(Generic[T]):
             if self.is_closing:
                 raise Closed("the consumer is closed")
             waiter: Future[None] = Future()
-            self._waiting.append(waiter)
-            try:
+            with self.waiting(waiter):
                 await waiter
-            except BaseException:
-                # Cancelled: the notice, if it came, is for another one that waits.
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-                elif self._ready:
-                    self._notify()
-                raise
+
+    @contextmanager
+    def waiting(self, waiter: Future[None]) -> Iterator[None]:
+        """While the block waits, ``waiter`` is told when there may be something to hand out."""
+        self._waiting.append(waiter)
+        try:
+            yield
+        except BaseException:
+            # Cancelled: the notice, if it came, is for another one that waits.
+            if waiter not in self._waiting and self._ready:
+                self._notify()
+            raise
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
 
     def wake_all(self) -> None:
         """Let all that wait in :meth:`ready` look again, and give up."""
@@ -302,7 +321,7 @@ class Member(Generic[T]):
 
     def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
         """Handlers finished these messages of one queue."""
-        self._tell(held, messages, "success")
+        self.tell(held, messages, "success")
         if held.outcome is not None:
             held.outcome.set_result(True)
         held.window.done_all(messages)
@@ -320,7 +339,7 @@ class Member(Generic[T]):
 
         :param level: the delay level of the next attempt; 0: the broker chooses; -1: no more.
         """
-        self._tell(held, messages, "retry")
+        self.tell(held, messages, "retry")
         if held.outcome is not None:
             held.outcome.set_result(False)
             held.window.done_all(messages)
@@ -336,9 +355,10 @@ class Member(Generic[T]):
             for message in messages:
                 self.tasks.spawn(self._send_back(held, message, level), "send back")
 
-    def _tell(
+    def tell(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
+        """Tell traces, statistics and interceptors the result of messages."""
         if self.trace is not None:
             self.trace.consumed(held.named, messages, outcome)
         now_ms = self.tasks.now_ms
@@ -445,7 +465,7 @@ class Member(Generic[T]):
                 for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
                     log.warning("the handler of %r takes longer than %d ms, and it is sent back",
                                 message, timeout_ms)
-                    self._tell(held, [message], "time-out")
+                    self.tell(held, [message], "time-out")
                     if await self.retries.send_back(message, _TIMEOUT_LEVEL):
                         held.window.done(message.offset)
 

@@ -25,7 +25,7 @@ from twistmq.client.messages import PullResult, PullStatus
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
 
-__all__ = ["HOLD_MS", "Fetcher"]
+__all__ = ["HOLD_MS", "UNKNOWN_GROUP", "Fetcher"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ log = logging.getLogger("twistmq.client")
 HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
 #: Answers of a broker that does not know the group or its newest subscription.
-_UNKNOWN_GROUP: Final = frozenset({
+UNKNOWN_GROUP: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
 })
@@ -147,7 +147,7 @@ class Fetcher(Generic[T]):
     def _after(self, held: Held[T], error: BrokerError) -> float:
         """The wait after a pull that failed, ms."""
         code = error.response_code if isinstance(error, RequestRefused) else 0
-        if code in _UNKNOWN_GROUP:
+        if code in UNKNOWN_GROUP:
             log.info("group %s is announced again: %s", self._member.group, error)
             self._client.tasks.spawn(self._client.heartbeat_all(), "heartbeat")
         elif isinstance(error, NoRoute):

@@ -122,6 +122,12 @@ class PullFlow:
         return (self._limits.excess(window, queues_of_topic, in_order=in_order)
                 or self._excess_of_all(window, now_ms))
 
+    def is_full(self, now_ms: float) -> bool:
+        """Whether all queues together have no room for what another request brings."""
+        self._note_held(now_ms)
+        used = self._total.byte_count + self._counted * PULL_BYTES
+        return bool(used) and used + PULL_BYTES > self._bytes_max
+
     def _excess_of_all(self, window: QueueWindow[Any], now_ms: float) -> str:
         self._note_held(now_ms)
         used = self._total.byte_count + self._counted * PULL_BYTES

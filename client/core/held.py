@@ -17,7 +17,7 @@ from twistmq.client.core.tasks import Future, Task
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.messages import ReceivedMessage
 
-__all__ = ["Batch", "Held", "MemberOptions"]
+__all__ = ["Batch", "Held", "MemberOptions", "PopOptions"]
 
 T = TypeVar("T")
 
@@ -47,6 +47,15 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     pull_bytes: int = 256 << 10
     rebalance_ms: float = 20_000
     commit_ms: float = COMMIT_MS
+
+
+class PopOptions(MemberOptions, frozen=True, kw_only=True):
+    """The options of a member that pops; times in ms."""
+
+    #: For how long a pop hides messages from the other members.
+    invisible_ms: float = 60_000
+    #: Messages that are popped and not finished.
+    in_flight_max: int = 1000
 
 
 class Held(Generic[T]):

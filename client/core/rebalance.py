@@ -42,7 +42,7 @@ from twistmq.client.errors import refusal
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
 
-__all__ = ["Rebalance"]
+__all__ = ["Rebalance", "tell"]
 
 T = TypeVar("T")
 
@@ -227,7 +227,7 @@ class Rebalance(Generic[T]):
                 self._ending.add(held.queue)
                 self._client.tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
-        _tell(member.on_lost, lost)
+        tell(member.on_lost, _asked_for(lost))
 
     async def _unlock(self, held: Held[T]) -> None:
         """Give a lock back once the handler ended; the queue is not taken again before."""
@@ -261,7 +261,7 @@ class Rebalance(Generic[T]):
             taken.append(self._hold(queue, *start))
         if taken:
             log.info("group %s: this member has %d queues more", member.group, len(taken))
-            _tell(member.on_assigned, taken)
+            tell(member.on_assigned, _asked_for(taken))
         return [held.queue for held in taken]
 
     def restart(self, held: Held[T], offset: int) -> None:
@@ -320,15 +320,19 @@ class Rebalance(Generic[T]):
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
 
 
-def _tell(
-    listeners: list[Callable[[list[MessageQueue]], object]], queues: list[Held[Any]]
+def _asked_for(queues: list[Held[Any]]) -> list[MessageQueue]:
+    """The queues of the topics that were asked for, without those of retries."""
+    return [held.named for held in queues
+            if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
+
+
+def tell(
+    listeners: list[Callable[[list[MessageQueue]], object]], queues: list[MessageQueue]
 ) -> None:
-    """Tell which queues came or went, but for those of retries; an error is logged."""
-    named = [held.named for held in queues
-             if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
-    for listener in list(listeners) if named else ():
+    """Tell which queues came or went, if any; an error is logged."""
+    for listener in list(listeners) if queues else ():
         try:
-            listener(named)
+            listener(queues)
         except Exception:
             log.exception("a listener for changed queues failed")
 

@@ -100,7 +100,7 @@ def _status(client: ClientCore, connection: Connection, request: RemotingCommand
     """Say how far a member has come; without the member the table is empty."""
     header = request.header(GetConsumerStatusRequestHeader)
     member = _member(client, header.group)
-    table = {} if member is None else {
+    table = {} if member is None or not member.has_offsets else {
         held.queue: held.window.committable for held in member.held.values()
         if header.topic in ("", held.queue.topic)}
     connection.link.answer(request, ResponseCode.SUCCESS, None,
@@ -133,7 +133,9 @@ def running_info(member: Member[Any]) -> ConsumerRunningInfo:
             "PROP_CONSUMER_START_TIMESTAMP": str(member.started_ms)},
         subscription_set=tuple(each.data(member.sub_version)
                                for each in member.subscriptions.values()),
-        mq_table={queue: _queue_info(member, held) for queue, held in member.held.items()},
+        mq_table={queue: _queue_info(member, held) for queue, held in member.held.items()
+                  if member.has_offsets},
+        mq_pop_table=member.pop_table(),
         status_table={topic: stats.table(tasks.now_ms)
                       for topic, stats in member.stats.topics.items()
                       if topic in member.subscriptions})

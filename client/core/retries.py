@@ -60,17 +60,8 @@ class Retries:
         :param level: the delay level; 0: the broker chooses by the attempts; -1: it is dead.
         :returns: whether it is kept for sure; otherwise it has to be handed out again here.
         """
-        record = message.record
-        header = ConsumerSendMsgBackRequestHeader(
-            offset=record.physical_offset, group=self._group, delay_level=level,
-            origin_msg_id=message.id, origin_topic=record.topic,
-            max_reconsume_times=self.max_attempts)
         try:
-            address = self._client.routes.master(self._client.routes.broker_of(message.queue))
-            reply = await self._client.engine.invoke(
-                address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=_TIMEOUT_MS)
-            if reply.code != ResponseCode.SUCCESS:
-                raise refusal(reply.code, reply.remark, address)
+            await self.ask_back(message, level)
             return True
         except BrokerError as error:
             log.warning("%r cannot be sent back, so a copy of it goes to the retry topic: %s",
@@ -81,6 +72,23 @@ class Retries:
         except BrokerError as error:
             log.warning("%r waits here for its next attempt: %s", message, error)
             return False
+
+    async def ask_back(self, message: ReceivedMessage[Any], level: int) -> None:
+        """Have the broker take a message back.
+
+        :param level: as :meth:`send_back` takes it.
+        :raises RequestRefused, RemotingError, NoRoute: when it did not.
+        """
+        record = message.record
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=record.physical_offset, group=self._group, delay_level=level,
+            origin_msg_id=message.id, origin_topic=record.topic,
+            max_reconsume_times=self.max_attempts)
+        address = self._client.routes.master(self._client.routes.broker_of(message.queue))
+        reply = await self._client.engine.invoke(
+            address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
 
     def copy(self, message: ReceivedMessage[Any]) -> Outgoing:
         """The copy for the retry topic."""

@@ -142,6 +142,14 @@ class QueueWindow(Generic[M]):
         """The offset of the message that is handed out next; None without one."""
         return self._waiting[0].offset if self._waiting else None
 
+    def waiting(self) -> list[M]:
+        """Messages that can be handed out, in order."""
+        return list(self._waiting)
+
+    def running(self) -> list[M]:
+        """Messages that were handed out and are not finished, the oldest first."""
+        return [message for _, message in self._running.values()]
+
     def began_ms(self, offset: int) -> int | None:
         """When a message that runs was handed out; None when it does not run."""
         entry = self._running.get(offset)
@@ -205,6 +213,13 @@ class QueueWindow(Generic[M]):
     def take_in_order(self, most: int, now_ms: int) -> list[M]:
         """Hand out the next messages, unless some run: for consumption in order."""
         return [] if self._running else self.take(most, now_ms)
+
+    def forget(self, messages: Iterable[M]) -> None:
+        """Messages that wait are not to be handed out any more."""
+        gone = {message.offset for message in messages}
+        if gone and not self._is_dropped:
+            self._waiting = deque(each for each in self._waiting if each.offset not in gone)
+            self._count_bytes(-sum(self._sizes.pop(offset) for offset in gone))
 
     def put_back(self, messages: Iterable[M]) -> None:
         """Have messages that run wait again, before those behind them: they will be retried."""

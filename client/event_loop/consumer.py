@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps
 from twistmq.client.core.held import Batch
@@ -26,11 +27,15 @@ C = TypeVar("C", bound=LoopClient)
 class LoopConsumer(Generic[C, T]):
     """A member of a consumer group."""
 
-    def __init__(self, parts: Parts[C], group: str, topics: Topics) -> None:
+    member: Member[T]
+
+    def __init__(
+        self, parts: Parts[C], group: str, topics: Topics,
+        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]] = build_consumer,
+    ) -> None:
         self.client = parts.client
         self._owns_client = parts.is_own
-        self.member: Member[T] = build_consumer(
-            self.client.core, group, topics, parts.options)
+        self.member = build(self.client.core, group, topics, parts.options)
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"), self._post)
         self._is_started = self._is_closed = False

@@ -19,10 +19,11 @@ from twisted.internet.defer import Deferred
 
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
+from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
 from twistmq.client.messages import SendResult
-from twistmq.client.options import CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
 from twistmq.client.roles import parts_of
 from twistmq.client.tx.loop import Deferring, TwistedShell
 from twistmq.client.tx.service import ConsumerService
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from twistmq.client.arguments import (
         ClientArguments,
         ConsumerArguments,
+        PopArguments,
         ProducerArguments,
         PullArguments,
     )
     from twistmq.client.core.subscriptions import Topics
 
-__all__ = ["Client", "Consumer", "ConsumerService", "Producer", "PullConsumer"]
+__all__ = ["Client", "Consumer", "ConsumerService", "PopConsumer", "Producer", "PullConsumer"]
 
 T = TypeVar("T")
 
@@ -105,4 +107,22 @@ class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
         reactor: Any = None, **options: Unpack[PullArguments],
     ) -> None:
         super().__init__(parts_of(where, Client, PULL_CONSUMER, options, reactor=reactor),
+                         group, topics)
+
+
+class PopConsumer(Deferring, LoopPopConsumer[Client, T]):
+    """A member of a consumer group that pops: its members share all queues, message by message.
+
+    :param where: the name servers, or a :class:`Client` to share.
+    :param group: the consumer group.
+    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
+    :param reactor: the reactor; not needed with a client.
+    :param options: see the page of options.
+    """
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics, reactor: Any = None,
+        **options: Unpack[PopArguments],
+    ) -> None:
+        super().__init__(parts_of(where, Client, POP_CONSUMER, options, reactor=reactor),
                          group, topics)

@@ -26,7 +26,7 @@ class ImportTests(SynchronousTestCase):
 
     def test_a_client_needs_msgspec_and_the_standard_library_only(self) -> None:
         """A worker of Spark, for one, has no reactor."""
-        for name in ("Client", "Producer", "Consumer"):
+        for name in ("Client", "Producer", "Consumer", "PopConsumer"):
             found = self.modules(f"from twistmq.client import {name}")
             self.assertIn("msgspec", found)
             packages = {module.partition(".")[0] for module in found}

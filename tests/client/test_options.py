@@ -14,6 +14,7 @@ from twistmq.client.errors import OptionError
 from twistmq.client.options import (
     CLIENT,
     CONSUMER,
+    POP_CONSUMER,
     PRODUCER,
     PULL_CONSUMER,
     option_page,
@@ -31,12 +32,13 @@ class OptionTests(SynchronousTestCase):
         for rows, kind in ((CLIENT, arguments.ClientArguments),
                            ((*CLIENT, *PRODUCER), arguments.ProducerArguments),
                            ((*CLIENT, *CONSUMER), arguments.ConsumerArguments),
-                           ((*CLIENT, *PULL_CONSUMER), arguments.PullArguments)):
+                           ((*CLIENT, *PULL_CONSUMER), arguments.PullArguments),
+                           ((*CLIENT, *POP_CONSUMER), arguments.PopArguments)):
             self.assertEqual({row.name for row in rows}, set(get_type_hints(kind)))
 
     def test_each_default_is_a_value_of_its_option(self) -> None:
         """The defaults pass the checks of their rows."""
-        for row in (*CLIENT, *PRODUCER, *CONSUMER):
+        for row in (*CLIENT, *PRODUCER, *CONSUMER, *POP_CONSUMER):
             row.check(row.default)
 
     def test_a_value_that_is_none_of_an_option_is_an_error_that_names_it(self) -> None:
@@ -45,7 +47,8 @@ class OptionTests(SynchronousTestCase):
                             (CLIENT, {"timeout_s": "3"}), (CLIENT, {"timeout_s": 0}),
                             (PRODUCER, {"codec": "gzip"}), (PRODUCER, {"in_flight_max": 0}),
                             (CONSUMER, {"mode": "all"}), (CONSUMER, {"start": 5}),
-                            (CONSUMER, {"tls": object()})):
+                            (CONSUMER, {"tls": object()}), (POP_CONSUMER, {"mode": "broadcast"}),
+                            (POP_CONSUMER, {"pop_count": 33})):
             error = self.assertRaises(OptionError, values_of, rows, given)
             self.assertIn(next(iter(given)), str(error))
         self.assertEqual(values_of(CONSUMER, {"start": datetime(2026, 1, 1)})["start"].year, 2026)
@@ -53,7 +56,7 @@ class OptionTests(SynchronousTestCase):
     def test_the_page_has_every_option(self) -> None:
         """It is made of the rows."""
         page = option_page()
-        for row in (*CLIENT, *PRODUCER, *CONSUMER):
+        for row in (*CLIENT, *PRODUCER, *CONSUMER, *POP_CONSUMER):
             self.assertIn(f"| `{row.name}` |", page)
 
 
@@ -66,8 +69,8 @@ class ShellTests(SynchronousTestCase):
             "Client": {"run", "ask", "ask_name_server", "route", "runtime_info", "timeout_s",
                        "broker_addresses", "cluster_info", "name_servers", "pull_soon", "read"},
             "Producer": {"send_batch_soon", "send_ready"}, "Consumer": set(),
-            "PullConsumer": set()}
-        for name in ("Client", "Producer", "Consumer", "PullConsumer"):
+            "PullConsumer": set(), "PopConsumer": set()}
+        for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
             ours = self.methods(getattr(client, name))
             for shell in (aio, tx):
                 theirs = self.methods(getattr(shell, name))

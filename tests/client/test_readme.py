@@ -64,6 +64,10 @@ class ExampleTests(TestCase):
         """A block commits its message."""
         return self.run_example(self.example("transaction"))
 
+    def test_the_example_of_popping_runs(self) -> Deferred[Any]:
+        """Messages are received, extended, acknowledged and given back."""
+        return self.run_example(self.example("pop"))
+
     def test_the_example_on_the_front_page_runs(self) -> Deferred[Any]:
         """It is the first block of Python there."""
         found = re.search(r"```python\n(from twistmq.client .*?)```", FRONT, re.DOTALL)

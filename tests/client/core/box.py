@@ -103,6 +103,13 @@ class Box:
         number = max(number for number, each in self._addresses.items() if each == address)
         self.engine.received(number, frame)
 
+    def reply(
+        self, address: str, request: RemotingCommand, code: int, header: CommandHeader | None,
+        body: bytes = b"",
+    ) -> None:
+        """Let a server answer a request that it did not answer before."""
+        self.push(address, encode_reply(code, request.opaque, header, body, None))
+
     def cut(self, address: str, reason: str = "reset") -> None:
         """Let the connections of a server be lost."""
         for number in [number for number, each in self._addresses.items() if each == address]:

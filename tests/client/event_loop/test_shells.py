@@ -70,7 +70,7 @@ class MethodTests(SynchronousTestCase):
 
     def test_a_method_that_waits_is_a_coroutine_function_or_returns_a_deferred(self) -> None:
         """``send_soon`` alone is a coroutine function in both, for its result is a Deferred."""
-        for name in ("Client", "Producer", "Consumer", "PullConsumer"):
+        for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
             for method, function in inspect.getmembers(getattr(aio, name), inspect.isfunction):
                 theirs = getattr(getattr(tx, name), method)
                 if getattr(function, "waits", False):

@@ -1,0 +1,103 @@
+"""Popped messages that were handed out are hidden for longer, until their handlers end.
+
+Half of the time before a message would be visible to other members again, it is hidden for the
+whole time once more. A handler that takes longer than ``consume_timeout_ms`` has its message
+delivered again. A message that the program received is hidden no longer than the program says.
+
+While a handler has messages of an ordered queue, those behind them are hidden for longer too.
+
+Source: none in Apache's client; its proxy renews receipts of its clients in the same way
+(ReceiptHandleProcessor @5.3.3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from twistmq.broker.errors import BrokerError
+from twistmq.client.core.acknowledging import Acknowledging
+from twistmq.client.core.held import Held, PopOptions
+from twistmq.client.core.receipts import PoppedMessage
+from twistmq.client.errors import ReceiptExpired, RequestRefused
+from twistmq.client.messages import ReceivedMessage
+
+if TYPE_CHECKING:
+    from twistmq.client.core.consuming import Member
+
+__all__ = ["Hiding"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+
+class Hiding(Generic[T]):
+    """Looks after the messages of one member.
+
+    :param finish: ends a message that the program received.
+    """
+
+    def __init__(
+        self, member: Member[T], options: PopOptions, acks: Acknowledging,
+        finish: Callable[[Held[T], PoppedMessage[T], str], None],
+    ) -> None:
+        self._member = member
+        self._options = options
+        self._tasks = member.tasks
+        self._acks = acks
+        self._finish = finish
+
+    async def watch_always(self) -> None:
+        """Look after the messages that were handed out, again and again."""
+        while True:
+            await self._tasks.sleep(min(max(self._options.invisible_ms / 8, 50), 1000))
+            for held in list(self._member.held.values()):
+                running = held.window.running()
+                for message in running:
+                    self._watch(held, message)
+                if self._options.in_order and (
+                        running or held.in_order_until_ms > self._tasks.now_ms):
+                    for message in held.window.waiting():
+                        self._prolong(message)
+
+    def _watch(self, held: Held[T], message: ReceivedMessage[T]) -> None:
+        """Look after a message that was handed out."""
+        if not isinstance(message, PoppedMessage) or message.lost:
+            return
+        if message.expires_ms <= self._tasks.now_ms:
+            message.lost = True
+            log.warning("%r is hidden no longer, and comes again", message)
+            if message.is_received:
+                self._finish(held, message, "time-out")
+        elif message.is_received:
+            return
+        elif self._is_late(held, message):
+            message.lost = True
+            log.warning("the handler of %r takes longer than %d ms, so it comes again", message,
+                        self._options.consume_timeout_ms)
+            self._member.tell(held, [message], "time-out")
+        else:
+            self._prolong(message)
+
+    def _is_late(self, held: Held[T], message: PoppedMessage[T]) -> bool:
+        begin_ms = held.window.began_ms(message.offset)
+        return begin_ms is not None and (
+            self._tasks.now_ms - begin_ms > self._options.consume_timeout_ms)
+
+    def _prolong(self, message: ReceivedMessage[T]) -> None:
+        """Hide a message for longer when half of its time is over."""
+        if not isinstance(message, PoppedMessage) or message.changing is not None:
+            return
+        if message.expires_ms - self._tasks.now_ms < self._options.invisible_ms / 2:
+            self._tasks.spawn(self._hide_longer(message), "hide a message for longer")
+
+    async def _hide_longer(self, message: PoppedMessage[T]) -> None:
+        try:
+            await self._acks.change(message, self._options.invisible_ms)
+        except (RequestRefused, ReceiptExpired) as error:
+            message.lost = True
+            log.warning("%r comes again while it is handled: %s", message, error)
+        except BrokerError as error:
+            log.warning("%r is not hidden for longer now: %s", message, error)
