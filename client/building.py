@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.tasks import Clock
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Built", "build_client"]
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(msgspec.Struct, frozen=True):
     """The core of a client, and what its shell needs beside it."""
 
     core: ClientCore

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -58,8 +57,7 @@ class Decompressor(Protocol):
         """Decompress; not more than so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(msgspec.Struct, frozen=True):
     """One type of compression."""
 
     name: str

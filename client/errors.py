@@ -29,8 +29,9 @@ Source: MQClientException, MQBrokerException, RemotingException @5.3.3; client n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import (
@@ -112,8 +113,7 @@ class Unsupported(RequestRefused):
     """The server does not know the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One attempt of a send that failed."""
 
     broker_name: str

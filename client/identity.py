@@ -5,7 +5,6 @@ Source: ClientConfig.buildMQClientId @5.3.3.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from collections.abc import Callable
@@ -30,7 +29,10 @@ def process_ids(client_id: str) -> Callable[[int], str]:
 
     :param client_id: begins with the address that the ids have.
     """
-    return unique_id.process_ids(ipaddress.ip_address(client_id.partition("@")[0]).packed).make
+    # A client that only asks needs none.
+    from ipaddress import ip_address
+
+    return unique_id.process_ids(ip_address(client_id.partition("@")[0]).packed).make
 
 
 def randrange(bound: int) -> int:

@@ -17,7 +17,6 @@ from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
-from twistmq.client.codecs import decompress
 from twistmq.client.errors import OptionError, Undecodable
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
@@ -244,6 +243,9 @@ class ReceivedMessage(Generic[T]):
         if body is None:
             body = self.record.body
             if self.record.sys_flag & SYS_COMPRESSED:
+                # Few bodies are compressed.
+                from twistmq.client.codecs import decompress
+
                 try:
                     body = decompress(body, self.record.sys_flag)
                 except Undecodable as error:

@@ -8,8 +8,9 @@ consumer that makes its own client takes the client's options too. The page of o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from twistmq.client.errors import OptionError
 
@@ -23,8 +24,7 @@ Where = str | Sequence[str] | None
 _DAY_S: Final = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One option.
 
     :param kinds: names of the types that its values have.

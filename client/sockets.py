@@ -11,12 +11,14 @@ import errno
 import os
 import selectors
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.client.core.engine import Engine
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["ClientSocket"]
 
@@ -24,6 +26,13 @@ __all__ = ["ClientSocket"]
 _READ_SIZE: Final = 1 << 18
 #: Bytes that wait for a server that does not read; with more the connection is closed.
 _UNSENT_MAX: Final = 256 << 20
+#: Errors of a socket that has nothing to read or no room to write. By their names, so that a
+#: program without TLS does not load it: that takes five MiB.
+_NOT_READY: Final = frozenset({"BlockingIOError", "SSLWantReadError", "SSLWantWriteError"})
+
+
+def _is_not_ready(error: OSError) -> bool:
+    return type(error).__name__ in _NOT_READY
 
 
 class ClientSocket:
@@ -35,8 +44,8 @@ class ClientSocket:
     :param dropped: is called when the socket is closed.
     """
 
-    __slots__ = ("_dropped", "_host", "_is_connected", "_offset", "_selector", "_socket", "_tls",
-                 "_unsent", "_unsent_bytes", "_wanted", "engine", "number")
+    __slots__ = ("_dropped", "_host", "_is_connected", "_offset", "_secure", "_selector",
+                 "_socket", "_tls", "_unsent", "_unsent_bytes", "_wanted", "engine", "number")
 
     def __init__(
         self, engine: Engine, number: int, host: str, tls: ssl.SSLContext | None,
@@ -49,6 +58,8 @@ class ClientSocket:
         self._selector = selector
         self._dropped = dropped
         self._socket: socket.socket | None = None
+        #: The same, once it speaks TLS.
+        self._secure: ssl.SSLSocket | None = None
         self._is_connected = False
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
@@ -80,27 +91,34 @@ class ClientSocket:
 
     def _connected(self, opening: socket.socket) -> None:
         """The socket is connected; the handshake of TLS may take several events."""
-        if not isinstance(opening, ssl.SSLSocket):
+        if self._secure is None:
             code = opening.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 raise OSError(code, os.strerror(code))
             if self._tls is not None:
                 self._unwatch()
-                opening = self._socket = self._tls.wrap_socket(
+                opening = self._socket = self._secure = self._tls.wrap_socket(
                     opening, server_hostname=self._host, do_handshake_on_connect=False)
-        if isinstance(opening, ssl.SSLSocket):
-            try:
-                opening.do_handshake()
-            except ssl.SSLWantReadError:
-                self._watch(selectors.EVENT_READ)
-                return
-            except ssl.SSLWantWriteError:
-                self._watch(selectors.EVENT_WRITE)
-                return
+        if self._secure is not None and not self._shook_hands(self._secure):
+            return
         self._is_connected = True
         self._watch(selectors.EVENT_READ)
         host, port = opening.getsockname()[:2]
         self.engine.connected(self.number, f"{host}:{port}")
+
+    def _shook_hands(self, secure: ssl.SSLSocket) -> bool:
+        """Go on with the handshake of TLS; :returns: whether it is done."""
+        from ssl import SSLWantReadError, SSLWantWriteError
+
+        try:
+            secure.do_handshake()
+        except SSLWantReadError:
+            self._watch(selectors.EVENT_READ)
+            return False
+        except SSLWantWriteError:
+            self._watch(selectors.EVENT_WRITE)
+            return False
+        return True
 
     # --- events
 
@@ -117,10 +135,9 @@ class ClientSocket:
                 self._send_unsent(own)
             if mask & selectors.EVENT_READ:
                 self._read(own)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
         except OSError as error:
-            self.lost(error.strerror or str(error))
+            if not _is_not_ready(error):
+                self.lost(error.strerror or str(error))
 
     def _read(self, own: socket.socket) -> None:
         data = own.recv(_READ_SIZE)
@@ -128,10 +145,11 @@ class ClientSocket:
             self.lost("the server closed it")
             return
         self.engine.received(self.number, data)
-        if isinstance(own, ssl.SSLSocket):
+        secure = self._secure
+        if secure is not None:
             # The TLS layer may hold bytes that the selector does not see.
-            while self._socket is own and own.pending():
-                self.engine.received(self.number, own.recv(_READ_SIZE))
+            while self._socket is own and secure.pending():
+                self.engine.received(self.number, secure.recv(_READ_SIZE))
 
     def write(self, data: bytes) -> None:
         """Send bytes, those later that the system does not take now."""
@@ -144,11 +162,11 @@ class ClientSocket:
         assert self._socket is not None
         try:
             sent = self._socket.send(data)
-        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            sent = 0
         except OSError as error:
-            self.lost(str(error))
-            return
+            if not _is_not_ready(error):
+                self.lost(str(error))
+                return
+            sent = 0
         if sent < len(data):
             self._unsent.append(data)
             self._unsent_bytes = len(data) - sent

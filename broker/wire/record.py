@@ -10,7 +10,6 @@ Source: MessageExtEncoder, MessageDecoder, MessageVersion, MessageSysFlag, Commi
 
 from __future__ import annotations
 
-import ipaddress
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
@@ -632,7 +631,10 @@ def host_bytes(ip: str, port: int) -> bytes:
 
     :raises ValueError: when the text is not a numeric address.
     """
-    return ipaddress.ip_address(ip.partition("%")[0]).packed + _INT.pack(port)
+    # Few programs read addresses, and the module takes long to load.
+    from ipaddress import ip_address
+
+    return ip_address(ip.partition("%")[0]).packed + _INT.pack(port)
 
 
 def host_parts(host: bytes) -> tuple[str, int]:
@@ -640,9 +642,11 @@ def host_parts(host: bytes) -> tuple[str, int]:
 
     :returns: (ip, port).
     """
+    from ipaddress import ip_address
+
     assert len(host) in (8, 20), len(host)
     port: int = _INT.unpack_from(host, len(host) - 4)[0]
-    return str(ipaddress.ip_address(host[:-4])), port
+    return str(ip_address(host[:-4])), port
 
 
 def host_text(host: bytes) -> str:

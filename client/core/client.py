@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -22,7 +22,6 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
-from twistmq.broker.wire.signature import Credentials
 from twistmq.client.core.engine import Connection, Engine
 from twistmq.client.core.names import NameServers
 from twistmq.client.core.routes import POLL_MS, Routes
@@ -30,6 +29,9 @@ from twistmq.client.core.tasks import Clock
 from twistmq.client.errors import Closed, NoRoute, OptionError, RequestRefused, refusal
 from twistmq.client.interceptors import Interceptors
 from twistmq.client.namespace import Namespace
+
+if TYPE_CHECKING:
+    from twistmq.broker.wire.signature import Credentials
 
 __all__ = ["ClientCore", "ClientOptions", "GroupMember"]
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import (
@@ -35,10 +35,12 @@ from twistmq.broker.errors import (
 )
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.signature import Credentials
 from twistmq.client.core.link import Filled, Link, OnReply, Outcome, Request
 from twistmq.client.core.tasks import Clock, Future, Scheduler, Timer
 from twistmq.client.errors import Closed
+
+if TYPE_CHECKING:
+    from twistmq.broker.wire.signature import Credentials
 
 __all__ = ["Close", "Connect", "Connection", "Effect", "Engine", "Work", "Write"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -33,7 +33,9 @@ from twistmq.broker.wire.command import (
 from twistmq.broker.wire.frame import JSON, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader, ext_fields_of, header_values
 from twistmq.broker.wire.json_text import RequestTemplate, request_frame
-from twistmq.broker.wire.signature import Credentials, signed_fields
+
+if TYPE_CHECKING:
+    from twistmq.broker.wire.signature import Credentials
 
 __all__ = ["DEADLINE_STEP_MS", "Filled", "Link", "OnReply", "Outcome", "Request"]
 
@@ -180,6 +182,9 @@ class Link:
             return request_frame(code, opaque, flag, prefixes, values, body)
         fields = {**(ext_fields_of(header) if header else {}), **self._extra_fields}
         if self.credentials is not None:
+            # Most clients sign nothing, and do not load it.
+            from twistmq.broker.wire.signature import signed_fields
+
             fields = signed_fields(fields, body, VERSION, self.credentials)
         return encode_request(code, opaque, None, body, oneway=bool(flag & ONEWAY_FLAG),
                               serialize_type=JSON, extra_fields=fields)

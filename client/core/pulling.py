@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import (
@@ -102,6 +101,9 @@ def unwrap(body: bytes) -> list[StoredMessage]:
 
 def _inner(record: StoredMessage) -> list[StoredMessage]:
     """The messages of an inner batch. Source: MessageDecoder.decodeMessage @5.3.3."""
+    # Few topics have such batches.
+    from twistmq.broker.wire.batch import decode_batch
+
     base = int(record.properties_map().get(INNER_BASE, record.queue_offset))
     found = []
     for index, (flag, body, properties) in enumerate(decode_batch(record.body)):

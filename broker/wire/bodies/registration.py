@@ -25,7 +25,6 @@ from twistmq.broker.constants import (
     ROUTE_TEXT_SIZE_MAX,
 )
 from twistmq.broker.errors import WireError
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX, Body
 from twistmq.broker.wire.bodies.table_parts import PART_BYTES, LongTable, read_table
@@ -97,6 +96,9 @@ class RegisterBrokerBody(Body):
         :raises WireError: when it does not inflate, inflates to more than
             REGISTRATION_SIZE_MAX, or a part of it is not what it should be.
         """
+        # A client, which reads no registration, does not load it.
+        from twistmq.broker.scheduling.run_to_completion import run_to_completion
+
         return run_to_completion(cls.decoding(data, compressed, broker_version))
 
     @classmethod
