@@ -1,0 +1,224 @@
+"""Results of handlers: messages are finished, sent back, handed out again, or dead.
+
+Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.client.core.client import ClientCore
+from twistmq.client.core.handing_out import HandingOut
+from twistmq.client.core.held import Held, MemberOptions
+from twistmq.client.core.retries import DEAD_LEVEL, Retries
+from twistmq.client.core.sending import Sender
+from twistmq.client.core.stats import MemberStats
+from twistmq.client.core.subscriptions import Subscription
+from twistmq.client.core.tasks import Future
+from twistmq.client.core.window import QueueWindow
+from twistmq.client.errors import Busy, Closed
+from twistmq.client.messages import ReceivedMessage
+
+__all__ = ["Results"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: How long a message waits here when it cannot be sent back, ms.
+LOCAL_RETRY_MS: Final = 5_000
+#: Attempts of concurrent consumption. Source: DefaultMQPushConsumer.maxReconsumeTimes.
+MAX_ATTEMPTS: Final = 16
+_INT32_MAX: Final = 2**31 - 1
+#: Messages of tools that may wait at once.
+_DIRECT_MAX: Final = 64
+#: How often messages that run for too long are looked for, ms at most.
+_EXPIRE_MS: Final = 60_000
+#: The delay level of a message whose handler takes too long. Source: cleanExpiredMsg.
+_TIMEOUT_LEVEL: Final = 3
+
+
+class Results(HandingOut[T]):
+    """The part of a member that takes the results of handlers.
+
+    :param sender: sends a failed message again when its broker does not take it back.
+    """
+
+    def __init__(self, client: ClientCore, options: MemberOptions, sender: Sender) -> None:
+        super().__init__(client, options)
+        self.sender = sender
+        self.retries = Retries(client, self.group, sender, self.max_attempts)
+        self.stats = MemberStats()
+        self._idle: Future[None] | None = None
+        #: Messages of tools that have no result yet.
+        self._direct_count = 0
+
+    def sent_back(self) -> None:
+        """A message was sent back: it comes again by the group's retry topic."""
+
+    @property
+    def max_attempts(self) -> int:
+        """After so many attempts a message is dead."""
+        if self.options.max_attempts is not None:
+            return self.options.max_attempts
+        return _INT32_MAX if self.options.in_order else MAX_ATTEMPTS
+
+    def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+        """Handlers finished these messages of one queue."""
+        self.tell(held, messages, "success")
+        if held.outcome is not None:
+            held.outcome.set_result(True)
+        held.window.done_all(messages)
+        self._ended(len(messages), held)
+
+    def release(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+        """These were handed out and not begun: they wait again."""
+        held.window.put_back(messages)
+        self._ended(len(messages), held)
+
+    def fail(
+        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int = 0
+    ) -> None:
+        """Handlers could not process these messages of one queue.
+
+        :param level: the delay level of the next attempt; 0: the broker chooses; -1: no more.
+        """
+        self.tell(held, messages, "retry")
+        if held.outcome is not None:
+            held.outcome.set_result(False)
+            held.window.done_all(messages)
+            self._ended(len(messages), held)
+        elif self.options.is_broadcast:
+            for message in messages:
+                log.warning("%r failed, and is dropped: the group broadcasts", message)
+            held.window.done_all(messages)
+            self._ended(len(messages), held)
+        elif self.options.in_order:
+            self._suspend(held, messages, level)
+        else:
+            for message in messages:
+                self.tasks.spawn(self._send_back(held, message, level), "send back")
+
+    def tell(
+        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
+    ) -> None:
+        """Tell traces, statistics and interceptors the result of messages."""
+        if self.trace is not None:
+            self.trace.consumed(held.named, messages, outcome)
+        now_ms = self.tasks.now_ms
+        begin_ms = held.window.began_ms(messages[0].offset) if messages else None
+        if begin_ms is not None:
+            self.stats.handled(held.queue.topic, now_ms, len(messages), now_ms - begin_ms,
+                               is_success=outcome == "success")
+        if self.client.interceptors:
+            self.client.interceptors.call(
+                "after_consume", self.options.group, held.named, messages, outcome)
+
+    def _suspend(
+        self, held: Held[T], messages: Sequence[ReceivedMessage[T]], level: int
+    ) -> None:
+        """Hand out failed messages of an order again after a while, or send away the dead."""
+        over = [message for message in messages
+                if level == DEAD_LEVEL or message.attempt > self.max_attempts]
+        again = [message for message in messages if message not in over]
+        for message in again:
+            message.earlier_attempts += 1
+        held.in_order_until_ms = self.tasks.now_ms + min(max(self.options.suspend_ms, 10), 30_000)
+        if over:
+            self.tasks.spawn(self._bury(held, over, again), "send back in order")
+        else:
+            self.release(held, again)
+            self.tasks.later(held.in_order_until_ms - self.tasks.now_ms, self.arrived, held)
+
+    async def _bury(
+        self, held: Held[T], over: Sequence[ReceivedMessage[T]],
+        again: Sequence[ReceivedMessage[T]],
+    ) -> None:
+        """Send the dead messages of an order away; the queue waits for it."""
+        for message in over:
+            while not held.window.is_dropped and not await self.retries.send_back(
+                    message, DEAD_LEVEL):
+                await self.tasks.sleep(LOCAL_RETRY_MS)
+        held.window.done_all(over)
+        self.running -= len(over)
+        held.in_order_until_ms = 0.0
+        self.release(held, again)
+
+    async def _send_back(self, held: Held[T], message: ReceivedMessage[T], level: int) -> None:
+        """Send a message back; without success it is handed out again here."""
+        if held.window.is_dropped:
+            self._ended(1, held)
+            return
+        if await self.retries.send_back(message, level):
+            self.sent_back()
+            held.window.done(message.offset)
+            self._ended(1, held)
+            return
+        message.earlier_attempts += 1
+        self.tasks.later(LOCAL_RETRY_MS, self.release, held, [message])
+
+    def _ended(self, count: int, held: Held[T]) -> None:
+        self.running -= count
+        self.arrived(held)
+        if self._idle is not None and self.running <= 0:
+            self._idle.set_result(None)
+
+    async def consume_now(self, message: ReceivedMessage[T], timeout_ms: float) -> bool:
+        """Hand out a message that a tool sent; :returns: whether it was processed.
+
+        It counts for no offset, and is not sent back.
+
+        :raises Busy: when too many of them wait.
+        :raises Closed: when the consumer closes.
+        :raises TimeoutError: when there is no result in time; it is handed out no more.
+        """
+        if self.is_closing:
+            raise Closed("the consumer is closed")
+        if self._direct_count >= _DIRECT_MAX:
+            raise Busy(ResponseCode.SYSTEM_BUSY, f"{_DIRECT_MAX} messages of tools wait already")
+        window: QueueWindow[Any] = QueueWindow(
+            message.queue, message.offset, int(self.tasks.now_ms), self.total)
+        held = Held(message.queue, message.queue, Subscription(message.queue.topic), window,
+                    message.offset)
+        outcome: Future[bool] = Future()
+        held.outcome = outcome
+        window.locked(int(self.tasks.now_ms))
+        window.put([message], [message.record.size])
+        self._direct_count += 1
+        self.arrived(held)
+        try:
+            return await self.tasks.within(timeout_ms, outcome, lambda: TimeoutError(
+                f"the handler did not end in {timeout_ms:.0f} ms"))
+        finally:
+            self._direct_count -= 1
+            window.drop()
+
+    async def _expire_always(self) -> None:
+        """Send back the messages whose handlers take too long; their late results do not count."""
+        timeout_ms = self.options.consume_timeout_ms
+        while True:
+            await self.tasks.sleep(min(timeout_ms, _EXPIRE_MS))
+            if self.options.in_order or self.options.is_broadcast:
+                continue
+            for held in list(self.held.values()):
+                for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
+                    log.warning("the handler of %r takes longer than %d ms, and it is sent back",
+                                message, timeout_ms)
+                    self.tell(held, [message], "time-out")
+                    if await self.retries.send_back(message, _TIMEOUT_LEVEL):
+                        held.window.done(message.offset)
+
+    async def _wait_for_handlers(self, timeout_ms: float) -> None:
+        if self.running <= 0:
+            return
+        self._idle = Future()
+        try:
+            await self.tasks.within(timeout_ms, self._idle, lambda: TimeoutError())
+        except TimeoutError:
+            left = [message for held in self.held.values()
+                    for message in held.window.expired(int(self.tasks.now_ms), -1, 16)]
+            log.warning("%d handlers did not end in %d ms; their messages come again: %s",
+                        self.running, timeout_ms, ", ".join(map(repr, left)))
