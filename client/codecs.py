@@ -37,7 +37,8 @@ __all__ = ["BODY_SIZE_MAX", "CODECS", "LEVEL", "Serialiser", "check_codec", "com
 #: Bytes that a body may have when it is decompressed. A broker takes 4 MiB by default, compressed
 #: or not: more than this is no message but something made to fill the memory of its readers.
 BODY_SIZE_MAX: Final = 256 << 20
-#: The level of compression, as Java's; LZ4 has none here. Source: DefaultMQProducer.compressLevel.
+#: The level of compression, as Java's; LZ4 is used without one.
+#: Source: DefaultMQProducer.compressLevel.
 LEVEL: Final = 5
 _INSTALL: Final = "pip install 'twistmq[compression]'"
 
@@ -232,7 +233,7 @@ class Serialiser(Generic[T]):
         return self._name
 
     def encode(self, value: T) -> bytes:
-        """The body of a value; :raises OptionError: when the value has none."""
+        """The body of a value; :raises OptionError: when it cannot be encoded."""
         try:
             return self._to_bytes(value)
         except Exception as error:  # a type that cannot be written has errors of many kinds

@@ -226,7 +226,7 @@ class ReceivedMessage(Generic[T]):
         self.lost = False
         #: Attempts that its handler had with it in this process, in order.
         self.earlier_attempts = 0
-        #: What its handler raised last in this process.
+        #: The last error of its handler in this process.
         self.error: Exception | None = None
         self._decode = decode
         self._body: bytes | None = None

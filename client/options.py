@@ -169,7 +169,7 @@ POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
 def values_of(rows: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of options.
 
-    :param given: by name; others have their defaults.
+    :param given: by name; the other options have their defaults.
     :raises OptionError: for a name without a row, or a value that is not one of the option's.
     """
     known = {row.name: row for row in rows}

@@ -7,8 +7,8 @@
             await bill(message)
 
 Objects belong to the loop that ``async with`` or :meth:`start` ran in. Sockets are asyncio's own.
-A loop that is blocked for long stops heartbeats: then the brokers give the member's queues to
-others after two minutes. The client warns after a second. The methods are those of
+A loop that is blocked for long stops heartbeats: after two minutes the brokers give the member's
+queues to other members. The client warns after a second. The methods are those of
 ``twistmq.client.event_loop``.
 """
 

@@ -47,7 +47,7 @@ def may_be_batched(topic: str, properties: Mapping[str, str]) -> bool:
 
 
 class BatchKey(msgspec.Struct, frozen=True, gc=False):
-    """What the messages of a batch have in common."""
+    """The parts that are the same in all messages of a batch."""
 
     topic: str
     #: Whether the broker answers when they are stored as safely as it is set up to.

@@ -117,7 +117,7 @@ class ClientCore:
         self.on_heartbeat: list[Callable[[str], object]] = []
         self.on_close: list[Callable[[], object]] = []
         self.before_close: list[Callable[[], Awaitable[None]]] = []
-        #: The request messages that wait for replies, see ``core.replies``; None: there was none.
+        #: The request messages that wait for replies, see ``core.replies``; None: before the first.
         self.replies: object | None = None
         self._heartbeats = False
         self.is_closed = False

@@ -57,7 +57,7 @@ TABLE_4: Final = LatencyTable(
 
 @dataclass(slots=True)
 class _Broker:
-    """What is known of a broker; times are of the steady clock, ms."""
+    """The state of a broker, as far as it is known; times are of the steady clock, ms."""
 
     away_until_ms: float = 0
     is_reachable: bool = True

@@ -41,7 +41,7 @@ class PullMember(Member[T]):
         # No message is sent back, so there are no retries to read.
         self.subscriptions.pop(retry_topic(self.group), None)
         self._queries = Queries(self.client)
-        #: What polls handed out and no later poll acknowledged.
+        #: The batches that polls handed out and no later poll acknowledged.
         self._out: list[Batch[T]] = []
 
     # --- polls

@@ -122,7 +122,7 @@ def _running_info(client: ClientCore, connection: Connection, request: RemotingC
 
 
 def running_info(member: Member[Any]) -> ConsumerRunningInfo:
-    """What a member does, as ``mqadmin consumerStatus`` shows it."""
+    """The state of a member, as ``mqadmin consumerStatus`` shows it."""
     tasks = member.tasks
     return ConsumerRunningInfo(
         properties={

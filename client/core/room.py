@@ -63,7 +63,7 @@ class AwaitedRoom(Room):
         """Wait for room, and do not take it.
 
         :param deadline_ms: on the steady clock.
-        :raises Full: when there is none by then.
+        :raises Full: when there is no room by then.
         """
         await self._until(lambda: self.fits(size), deadline_ms)
 

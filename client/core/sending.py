@@ -60,8 +60,8 @@ RETRY_CODES: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID,
     ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
 })
-#: What differs between the sends of one topic, in the order of the header; and how many kinds of
-#: sends have a template.
+#: The fields that differ between the sends of one topic, in the order of the header; and how many
+#: kinds of sends have a template.
 _VARYING: Final = ("queue_id", "born_timestamp", "properties")
 _TEMPLATES_MAX: Final = 4096
 #: The wait before a route that is not known is asked for again, ms.

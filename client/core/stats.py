@@ -1,4 +1,4 @@
-"""What a consumer did in the last minute, by topic: the numbers that ``consumerStatus`` shows.
+"""The last minute of a consumer, by topic: the numbers that ``consumerStatus`` shows.
 
 Source: ConsumerStatsManager, StatsItem, ConsumeStatus @5.3.3. Differs from Apache: the time of a
 handler is counted from when its message was handed out, the wait for a free worker included.

@@ -38,7 +38,7 @@ class Stream(Protocol):
 
 
 class EventLoop(Protocol):
-    """What a driver needs of an event loop."""
+    """The part of an event loop that a driver needs."""
 
     #: The driver of this loop; it is set before the first call.
     driver: Driver | None

@@ -147,7 +147,7 @@ class _Watch:
         late_s = time.monotonic() - self._due_s
         if late_s > _BLOCKED_ERROR_S:
             log.error("the event loop was blocked for %.1f s: brokers may have given the queues "
-                      "of this client to others", late_s)
+                      "of this client to other members", late_s)
         elif late_s > _BLOCKED_WARN_S:
             log.warning("the event loop was blocked for %.1f s", late_s)
         self._begin()

@@ -122,7 +122,7 @@ class CompressionTests(SynchronousTestCase):
         self.assertIn("type 4", str(error))
 
     def test_a_codec_is_checked_before_it_is_used(self) -> None:
-        """A name that is none is refused with those that are."""
+        """A name that is not a codec's is refused, and the error has the names of all codecs."""
         for name in CODECS:
             check_codec(name)
         error = self.assertRaises(OptionError, check_codec, "gzip")

@@ -36,7 +36,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual([connection.reply(one).code for one in opaques], [71, 72, 73])
 
     def test_late_reply(self) -> None:
-        """A reply that came too late is nobody's, and the connection goes on."""
+        """A reply that came too late is dropped, and the connection stays open."""
         late: list[RemotingCommand] = []
 
         def script(request: RemotingCommand) -> bytes | None:
@@ -67,7 +67,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertRaises(RemotingSendError, connection.request, 71)
 
     def test_no_frames(self) -> None:
-        """What speaks another protocol is said to."""
+        """The error says that the server speaks another protocol."""
         with scripted_server(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as server, (
                 Connection(server.address)) as connection:
             error = self.assertRaises(RemotingSendError, connection.request, 71)
@@ -87,7 +87,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertIn("'name.server' is not host:port", str(error))
 
     def test_a_signed_request_passes_the_brokers_check(self) -> None:
-        """What is sent passes the check that brokers make of it."""
+        """Requests pass the check that brokers make of them."""
         credentials = Credentials("rocketmq2", "12345678", "token")
         with scripted_server(answer) as server, Connection(
                 server.address, credentials=credentials) as connection:
@@ -128,7 +128,7 @@ class TlsTests(SynchronousTestCase):
         self.assertEqual((reply.code, reply.body), (7, body))
 
     def test_an_untrusted_certificate_is_refused(self) -> None:
-        """A certificate that nobody vouches for is no connection."""
+        """A connection is refused when its certificate is not trusted."""
         with scripted_server(answer) as server, relay(server.address, self.server_side) as address:
             error = self.assertRaises(RemotingConnectError, Connection, address,
                                       tls=ssl.create_default_context())

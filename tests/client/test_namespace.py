@@ -41,7 +41,7 @@ class NamespaceTests(SynchronousTestCase):
                              (name, name, True))
 
     def test_a_client_sends_and_commits_inside_its_namespace(self) -> None:
-        """What it sends and commits is the namespace's; nobody outside sees the short names."""
+        """Messages and offsets are the namespace's; the short names are not seen outside."""
         with running_broker() as broker, \
                 Client(broker.namesrv_address, namespace="N") as inside, \
                 Client(broker.namesrv_address) as outside:

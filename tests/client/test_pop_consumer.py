@@ -26,7 +26,7 @@ class BlockingTests(PopCase):
     """The blocking style."""
 
     def test_received_messages_are_acknowledged_extended_and_given_back(self) -> Deferred[Any]:
-        """What has no result at the close comes to the next member at once."""
+        """A message without a result at the close comes to the next member at once."""
         def run() -> None:
             with Producer(self.where) as producer:
                 self.send(producer, 20)

@@ -70,7 +70,7 @@ class MutationTests(SynchronousTestCase):
         self.assert_found(Member, "ready", careless, text="its workers wait")
 
     def test_close_commits_nothing(self) -> None:
-        """What was finished since the last commit comes again."""
+        """Messages that were finished since the last commit come again."""
         commit = Member.commit
 
         async def no_commit(member: Member[Any], queues: Any = None) -> None:

@@ -79,7 +79,7 @@ class TraceTests(TestCase):
         return self.in_thread(run)
 
     def test_records_that_wait_are_bounded(self) -> Deferred[Any]:
-        """What is over the bound is dropped, not kept."""
+        """A record over the bound is dropped, not kept."""
         self.patch(tracing, "QUEUE_MAX", 30)
         self.patch(tracing, "BATCH", 1000)
 

@@ -53,7 +53,7 @@ class TransactionTests(TestCase):
         return deferToThread(function)
 
     def test_a_commit_is_delivered_and_a_rollback_is_not(self) -> Deferred[Any]:
-        """What is sent behind them comes, and the one rolled back is not asked about."""
+        """A message that is sent behind them comes, and the one rolled back is not asked about."""
         asked: list[bytes] = []
 
         def decide(message: ReceivedMessage[Any]) -> Any:

@@ -124,7 +124,7 @@ class PollTests(PullCase):
                          (ConsumeType.CONSUME_ACTIVELY, ["T"]))
 
     def test_a_seek_continues_a_queue_there(self) -> None:
-        """What was polled before acknowledges nothing then."""
+        """Messages that were polled before are not acknowledged then."""
         self.poll()
         for seek, left in ((self.member.seek(queue(0), 3), [6, 8]),
                            (self.member.seek_to_end(queue(0)), []),

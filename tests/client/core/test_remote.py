@@ -55,7 +55,7 @@ class ToolCase(SynchronousTestCase):
         self.box.settle()
 
     def answers(self) -> list[RemotingCommand]:
-        """What the member answered."""
+        """The answer of the member."""
         return [request for _, request in self.box.requests if request.is_response]
 
 

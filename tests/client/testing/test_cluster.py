@@ -75,7 +75,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertRaises(SendFailed, producer.send, "orders", b"2")
 
     def test_a_killed_client_gives_nothing_back(self) -> None:
-        """What it took and did not commit comes to another member."""
+        """Messages that it took and did not commit come to another member."""
         self.cluster.producer().send("orders", b"1")
         first = self.cluster.member("billing", "orders", start="first")
         self.assertEqual([each.body for each in first.take()], [b"1"])
