@@ -1,0 +1,38 @@
+"""``twistmq bench``: a producer, a consumer, or the latency of one send at a time."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from twistmq.client.commands.common import arguments_of, client_options, guarded
+
+__all__ = ["bench"]
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["producer", "consumer", "latency"]))
+@client_options
+@click.option("-t", "topic", default="BenchmarkTest", show_default=True)
+@click.option("-w", "under_way", default=64, show_default=True, help="Messages under way.")
+@click.option("-s", "size", default=128, show_default=True, help="Bytes of a body.")
+@click.option("--batch", default=1, show_default=True, help="Messages in a request.")
+@click.option("--seconds", default=10.0, show_default=True)
+@click.option("--json", "is_json", is_flag=True, help="One JSON object at the end.")
+def bench(
+    kind: str, where: str, access_key: str, secret_key: str, namespace: str, timeout_s: float,
+    topic: str, under_way: int, size: int, batch: int, seconds: float, is_json: bool,
+) -> None:
+    """Load a broker, and print rate, latency and the client's CPU a message."""
+    from twistmq.client.commands.loads import consumer_load, producer_load
+
+    arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
+    with guarded():
+        if kind == "consumer":
+            found = consumer_load(where, topic, seconds, batch, arguments)
+        else:
+            found = producer_load(where, topic, size, 1 if kind == "latency" else under_way,
+                                  batch, seconds, arguments)
+        click.echo(json.dumps(found) if is_json else "\n".join(
+            f"{name}: {value}" for name, value in found.items()))

@@ -1,0 +1,94 @@
+"""Parts of all commands: options that name the servers, exit statuses, a count on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "Bar", "arguments_of", "client_options", "guarded"]
+
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Turn errors into exit statuses."""
+    from twistmq.broker.errors import BrokerError
+
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of the output has ended: that is no failure, and nothing more can be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except (BrokerError, OSError, ValueError) as error:
+        click.echo(f"twistmq: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def client_options(function: Any) -> Any:
+    """The options that name the servers and the account."""
+    for option in (
+            click.option("--secret-key", envvar="ROCKETMQ_SECRET_KEY", default="",
+                         help="The account's secret key."),
+            click.option("--access-key", envvar="ROCKETMQ_ACCESS_KEY", default="",
+                         help="The account that requests are signed with."),
+            click.option("--namespace", default="", help="Of all topics and groups."),
+            click.option("--timeout", "timeout_s", default=3.0, show_default=True,
+                         help="Bound on a request, seconds."),
+            click.option("-n", "where", envvar="NAMESRV_ADDR", required=True,
+                         metavar="HOST:PORT", help="The name servers; else NAMESRV_ADDR.")):
+        function = option(function)
+    return function
+
+
+def arguments_of(
+    access_key: str, secret_key: str, namespace: str, timeout_s: float
+) -> dict[str, Any]:
+    """The arguments of a client by these options."""
+    from twistmq.broker.wire.signature import Credentials
+
+    if bool(access_key) != bool(secret_key):
+        raise click.UsageError("--access-key and --secret-key go together")
+    credentials = Credentials(access_key, secret_key) if access_key else None
+    return {"credentials": credentials, "namespace": namespace, "timeout_s": timeout_s}
+
+
+class Bar:
+    """A count on standard error.
+
+    :param is_shown: None: when that is a terminal.
+    :param word: follows the count, as "sent" does.
+    """
+
+    def __init__(self, is_shown: bool | None, word: str) -> None:
+        self._is_shown = sys.stderr.isatty() if is_shown is None else is_shown
+        self._word = word
+        self._count = 0
+        self._begin = self._next = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count messages."""
+        self._count += count
+        if self._is_shown and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.2
+            self._show()
+
+    def _show(self, end: str = "") -> None:
+        rate = self._count / max(time.monotonic() - self._begin, 1e-9)
+        click.echo(f"\r{self._count} {self._word}, {rate:,.0f} a second{end}", err=True,
+                   nl=bool(end))
+
+    def end(self) -> None:
+        """Leave the last count."""
+        if self._is_shown:
+            self._show(" ")

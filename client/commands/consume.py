@@ -1,0 +1,137 @@
+"""``twistmq consume``: messages in, lines or JSON out."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from twistmq.client.commands.common import arguments_of, client_options, guarded
+
+if TYPE_CHECKING:
+    from twistmq.client.messages import ReceivedMessage
+
+__all__ = ["consume"]
+
+#: Fields of ``consume -f``, by the letter behind the percent sign.
+_FIELDS: Final = "t topic, b broker, q queue, o offset, T tag, k keys, K sharding key, " \
+                 "i id, d stored at, s body, n newline, % percent sign"
+#: The time without a message after which ``--to end`` looks whether the end is reached, seconds.
+_PULL_HOLD_MS: Final = 500
+
+
+@click.command()
+@click.argument("topic")
+@client_options
+@click.option("-g", "group", default="", help="Consume as a member of a group, and commit.")
+@click.option("--from", "begin", default="last", show_default=True, metavar="PLACE",
+              help="first, last, an offset, or a time as 2026-01-31T12:00.")
+@click.option("--to", "end", type=click.Choice(["end"]), help="Stop at the end of the queues.")
+@click.option("--tag", default="*", help="Tags, as 'a || b'.")
+@click.option("--sql", "sql_text", default="", help="A filter in SQL92.")
+@click.option("-c", "count", default=0, help="Stop after so many messages.")
+@click.option("-f", "form", default="%s\\n", show_default=True, help=f"The output: {_FIELDS}.")
+@click.option("--json", "is_json", is_flag=True, help="A JSON object a line.")
+@click.option("--order", is_flag=True, help="In a group: keep the order of each queue.")
+def consume(
+    topic: str, where: str, access_key: str, secret_key: str, namespace: str, timeout_s: float,
+    group: str, begin: str, end: str | None, tag: str, sql_text: str, count: int, form: str,
+    is_json: bool, order: bool,
+) -> None:
+    """Print the messages of TOPIC.
+
+    Without a group the queues are read from a place, and nothing is committed.
+    """
+    if (group and begin not in ("first", "last")) or (group and end):
+        raise click.UsageError("a group begins at 'first' or 'last', and has no --to")
+    logging.getLogger("twistmq.client").setLevel(logging.ERROR)
+    arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
+    with guarded():
+        if group:
+            found = _of_group(where, group, topic, begin, sql_text, tag, order, arguments)
+        else:
+            found = _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments)
+        _print(found, count, form, is_json)
+
+
+def _print(
+    found: Iterator[ReceivedMessage[Any]], count: int, form: str, is_json: bool
+) -> None:
+    """Print messages until there are enough."""
+    from twistmq.client.commands.lines import formatted, json_line
+
+    write = sys.stdout.buffer.write
+    last = time.monotonic()
+    for number, message in enumerate(found, 1):
+        write(json_line(message) if is_json else formatted(form, message))
+        now = time.monotonic()
+        if sys.stdout.isatty() or now - last > 0.05 or number == 1:
+            sys.stdout.buffer.flush()
+            last = now
+        if number == count:
+            break
+    sys.stdout.buffer.flush()
+
+
+def _of_group(
+    where: str, group: str, topic: str, begin: str, sql_text: str, tag: str, order: bool,
+    arguments: Any,
+) -> Iterator[ReceivedMessage[Any]]:
+    from twistmq.client.consumer import Consumer
+    from twistmq.client.core.subscriptions import sql
+
+    wanted = sql(sql_text) if sql_text else tag
+    consumer: Consumer[bytes] = Consumer(
+        where, group=group, topics={topic: wanted}, start="first" if begin == "first" else "last",
+        order="queue" if order else None, **arguments)
+    with consumer:
+        yield from consumer
+
+
+def _of_queues(
+    where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any
+) -> Iterator[ReceivedMessage[Any]]:
+    """Read all queues in turn, from a place."""
+    from twistmq.client.blocking import Client
+    from twistmq.client.core.pulling import messages_of
+    from twistmq.client.core.subscriptions import subscription
+
+    tags = subscription(topic, tag).tags if not sql_text else frozenset()
+    with Client(where, **arguments) as client:
+        queues = client.read_queues(topic)
+        places = {queue: _place(client, queue, begin) for queue in queues}
+        ends = {queue: client.max_offset(queue) for queue in queues} if to_end else {}
+        while places:
+            idle = True
+            for queue in list(places):
+                if to_end and places[queue] >= ends[queue]:
+                    del places[queue]
+                    continue
+                result = client.pull(
+                    queue, places[queue], expression=sql_text or tag,
+                    expression_type="SQL92" if sql_text else "TAG")
+                places[queue] = result.next_offset
+                messages: list[ReceivedMessage[bytes]] = messages_of(result, queue, tags)
+                idle = idle and not result.body
+                for message in messages:
+                    if not to_end or message.offset < ends[queue]:
+                        yield message
+            if idle and places and not to_end:
+                time.sleep(_PULL_HOLD_MS / 1000)
+
+
+def _place(client: Any, queue: Any, begin: str) -> int:
+    """The offset at which a queue is read from."""
+    if begin == "first":
+        return int(client.min_offset(queue))
+    if begin == "last":
+        return int(client.max_offset(queue))
+    if begin.isdecimal():
+        return max(int(begin), int(client.min_offset(queue)))
+    moment = datetime.fromisoformat(begin)
+    return int(client.search_offset(queue, int(moment.timestamp() * 1000)))

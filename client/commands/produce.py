@@ -1,0 +1,102 @@
+"""``twistmq produce``: lines or JSON in, messages out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from twistmq.client.commands.common import (
+    EXIT_FAILED,
+    Bar,
+    arguments_of,
+    client_options,
+    guarded,
+)
+
+if TYPE_CHECKING:
+    from twistmq.client.messages import Message
+
+__all__ = ["produce"]
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.File("rb"))
+@client_options
+@click.option("-D", "delimiter", default="\n", help="What ends a message; default: a newline.")
+@click.option("-K", "key_delimiter", default="", help="What ends the key before a message.")
+@click.option("-H", "headers", multiple=True, metavar="NAME=VALUE", help="A property.")
+@click.option("--tags", default="", help="The tag of every message.")
+@click.option("--json", "is_json", is_flag=True,
+              help="Lines are JSON objects with body, and tags, keys, properties, sharding_key.")
+@click.option("--delay", "delay_s", default=0.0, help="Deliver so many seconds later.")
+@click.option("--rate", default=0, help="Messages a second at most; 0: without a bound.")
+@click.option("--batch", default=1, show_default=True, help="Messages in a request.")
+@click.option("--group", default="twistmq_produce", show_default=True, help="Producer group.")
+@click.option("--progress/--no-progress", default=None,
+              help="Count on standard error; by default when it is a terminal.")
+def produce(
+    topic: str, files: tuple[BinaryIO, ...], where: str, access_key: str, secret_key: str,
+    namespace: str, timeout_s: float, delimiter: str, key_delimiter: str,
+    headers: tuple[str, ...], tags: str, is_json: bool, delay_s: float, rate: int, batch: int,
+    group: str, progress: bool | None,
+) -> None:
+    """Send the messages of FILES, or of standard input, to TOPIC."""
+    from twistmq.client.commands.lines import paced, read_messages, unescaped
+    from twistmq.client.producer import Producer
+
+    properties = {}
+    for header in headers:
+        name, equals, value = header.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"-H {header}: NAME=VALUE is expected")
+        properties[name] = value
+    source = read_messages(
+        files or (sys.stdin.buffer,), topic, unescaped(delimiter), unescaped(key_delimiter),
+        properties, tags, is_json, int(delay_s * 1000))
+    with guarded(), Producer(where, group=group, **arguments_of(
+            access_key, secret_key, namespace, timeout_s)) as producer:
+        failed = _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"))
+        if failed:
+            click.echo(f"twistmq: {failed} messages were not stored", err=True)
+            sys.exit(EXIT_FAILED)
+
+
+def _send_all(producer: Any, messages: Iterable[Message], batch: int, bar: Bar) -> int:
+    """Send messages, many under way at once; :returns: how many failed."""
+    failed = 0
+    first: BaseException | None = None
+    waiting: list[Any] = []
+    group: list[Message] = []
+
+    def settle(most: int) -> None:
+        nonlocal failed, first
+        while len(waiting) > most:
+            error = waiting.pop(0).exception()
+            if error is not None:
+                failed += 1
+                if first is None:
+                    first = error
+                    click.echo(f"twistmq: {error}", err=True)
+            bar.add(1)
+
+    for message in messages:
+        if batch > 1:
+            group.append(message)
+            if len(group) == batch:
+                producer.send_batch(group)
+                bar.add(len(group))
+                group = []
+            continue
+        waiting.append(producer.send_soon(message))
+        settle(2048)
+    if group:
+        producer.send_batch(group)
+        bar.add(len(group))
+    producer.flush()
+    settle(0)
+    bar.end()
+    return failed
