@@ -1,37 +1,29 @@
-"""Messages as a program sees them: on their way out, when they come in, and the answers between.
+"""Messages as a program sees them, on their way out and when they come in.
 
-Source: Message, MessageExt, SendResult, PullResult, MessageDecoder @5.3.3.
+The answers of brokers about them (``twistmq.client.answers``) have their names here too.
+
+Source: Message, MessageExt, MessageDecoder @5.3.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import Enum
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
+from twistmq.client.answers import PullResult, PullStatus, SendResult
 from twistmq.client.errors import OptionError, Undecodable
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
            "message_of"]
 
 T = TypeVar("T")
-
-#: Answers of a broker that has stored a message, in words.
-STORED: Final = {
-    ResponseCode.SUCCESS: "safe",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "its flush was not waited for",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "no slave was there",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "the slaves were not waited for",
-}
-
 
 class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
     """The parts of a message that are given by place."""
@@ -136,67 +128,6 @@ def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> M
         return Message(topic=topic, body=body, **options)
     except TypeError as error:
         raise OptionError(str(error)) from None
-
-
-class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message was stored.
-
-    ``id`` is the unique id that the client gave it; of a batch, all of them joined by commas.
-    ``offset_id`` is the broker's. ``recall_handle`` takes a timed message back.
-    """
-
-    id: str
-    offset_id: str
-    queue: MessageQueue
-    #: Logical index in the queue; of a batch, its first.
-    offset: int
-    #: The broker's response code: SUCCESS, or stored without a flush or a slave.
-    code: int = ResponseCode.SUCCESS
-    transaction_id: str | None = None
-    recall_handle: str | None = None
-    region: str | None = None
-    #: Whether the broker wants traces of it.
-    is_traced: bool = True
-
-    @property
-    def safe(self) -> bool:
-        """Whether it is as durable as the broker is set up to make it."""
-        return self.code == ResponseCode.SUCCESS
-
-    @property
-    def status(self) -> str:
-        """The response code in words."""
-        return STORED.get(ResponseCode(self.code), str(self.code))
-
-
-class PullStatus(Enum):
-    """How a pull ended."""
-
-    FOUND = "found"
-    #: Nothing is there yet.
-    NO_NEW_MESSAGE = "no new message"
-    #: Messages were looked at and none fits the expression, or their file is being removed.
-    NO_MATCHED_MESSAGE = "no matched message"
-    #: The queue has no such offset; ``next_offset`` is where it continues.
-    OFFSET_MOVED = "offset moved"
-
-
-class PullResult(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a pull."""
-
-    status: PullStatus
-    #: Where the next pull begins, and the queue's bounds: logical offsets.
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    #: Stored records, one after the other.
-    body: bytes
-    #: The broker's own word for what it found, such as MESSAGE_WAS_REMOVING.
-    remark: str
-    #: Where the next pull should go: 0 is the master.
-    broker_id: int = 0
-    #: Of a static topic: what is to be added to the offsets in the records.
-    offset_delta: int = 0
 
 
 class ReceivedMessage(Generic[T]):

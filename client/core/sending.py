@@ -33,6 +33,7 @@ from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
 from twistmq.broker.wire.json_text import RequestTemplate
+from twistmq.client.answers import STORED
 from twistmq.client.core.batching import Batching
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
 from twistmq.client.core.client import ClientCore
@@ -50,7 +51,7 @@ from twistmq.client.errors import (
     SendFailed,
     refusal,
 )
-from twistmq.client.messages import STORED, ReceivedMessage, SendResult
+from twistmq.client.messages import ReceivedMessage, SendResult
 
 __all__ = ["RETRY_CODES", "Sender"]
 
