@@ -305,7 +305,9 @@ class Settings:
         wanted = {name: self._rows[name].parse(text, UPDATE)
                   for name, text in changes.items() if name in self._rows}
         after = self._at_next_start(wanted, changes)
-        after.check({name for name in changes if after._accepted(name) != self._accepted(name)})
+        # A default that is given may mean something else: plugins.enabled= means no plugins.
+        after.check({name for name in changes if name not in self._given
+                     or after._accepted(name) != self._accepted(name)})
         if save:
             after.save(changes)
         changed = {name: value for name, value in wanted.items()

@@ -252,7 +252,9 @@ class UpdateTests(SynchronousTestCase):
             (settings.checks if names == ("mode",) else settings.start_checks).append(check)
         for changes, expected in (
             ({"name": "z"}, ["port,name", ""]), ({"name": "z"}, [""]),
-            ({"mode": "slow", "port": "7"}, ["port,name", ""]), ({"mode": "fast"}, ["mode", ""]),
+            # A default counts as a change when it is first given, and not again.
+            ({"mode": "slow", "port": "7"}, ["mode", "port,name", ""]), ({"mode": "slow"}, [""]),
+            ({"mode": "fast"}, ["mode", ""]),
         ):
             made.clear()
             settings.update(changes)
