@@ -65,7 +65,7 @@ SLOW: Final = frozenset((
     "broker/request/test_large_sends.py", "broker/request/test_persisted_table.py",
     "broker/request/test_pull_hold.py", "broker/request/test_waiting_by_tag.py",
     "broker/store/test_batch_files.py", "broker/store/test_log_cut.py",
-    "broker/store/test_retention.py",
+    "broker/store/test_retention.py", "broker/supervisor/test_supervisor.py",
     "broker/store/test_segment_files.py", "broker/testing/test_running.py",
     "broker/wire/bodies/test_body.py", "broker/wire/bodies/test_table_parts.py",
     "broker/wire/test_headers.py", "broker/wire/test_json_dialect.py",

@@ -10,16 +10,20 @@ from twistmq.broker.interfaces import ServeHttp
 from twistmq.broker.observe.log_rate import LineRate, Outage
 from twistmq.broker.observe.metrics import MetricKind, single
 from twistmq.broker.observe.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, Sums
+from twistmq.broker.observe.supervisor_pages import BrokerPages, PageAnswer, SupervisorPages
 
 __all__ = [
     "DAY_SECONDS",
     "HOUR_SECONDS",
     "MINUTE_SECONDS",
+    "BrokerPages",
     "LineRate",
     "MetricKind",
     "Outage",
+    "PageAnswer",
     "ServeHttp",
     "Sums",
+    "SupervisorPages",
     "describe_build",
     "single",
 ]

@@ -47,7 +47,8 @@ def _name_servers() -> str:
 BROKER_CONFIG: Final = (
     Setting("brokerName", "text", socket.gethostname,
             "The broker's name; a master and its slaves share one.",
-            source=_BROKER, important=True, default_text="the host's name", at_start=True),
+            source=_BROKER, important=True, default_text="the host's name", at_start=True,
+            of_each="name"),
     Setting("brokerClusterName", "text", "DefaultCluster", "The cluster the broker joins.",
             source=_BROKER, important=True, at_start=True),
     Setting("brokerId", "int", 0, "0, the id of a master; a slave has one of its own.",
@@ -153,10 +154,10 @@ BROKER_CONFIG: Final = (
 #: Where and how messages are kept.
 MESSAGE_STORE_CONFIG: Final = (
     Setting("storePathRootDir", "path", "~/store", "The folder of the store.",
-            source=_STORE, important=True, at_start=True),
+            source=_STORE, important=True, at_start=True, of_each="folder"),
     Setting("storePathCommitLog", "path", "", "The folder of the commit log; one, no comma.",
             source=_STORE, important=True, default_text="<storePathRootDir>/commitlog",
-            at_start=True),
+            at_start=True, of_each="folder"),
     Setting("mappedFileSizeCommitLog", "int", 1024**3, "The size of a commit-log file.",
             unit="bytes", least=1024, source=_STORE, at_start=True),
     Setting("mappedFileSizeConsumeQueue", "int", 300_000 * 20,
@@ -288,7 +289,8 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("haListenPort", "int", 0,
             "The port for slaves, which is registered with the name servers; a plugin listens on "
             "it.",
-            most=65_535, source=_STORE, default_text="listenPort + 1", at_start=True),
+            most=65_535, source=_STORE, default_text="listenPort + 1", at_start=True,
+            of_each="port"),
     Setting("brokerRole", "text", "ASYNC_MASTER",
             "The broker's replication role; a role other than ASYNC_MASTER needs a plugin that "
             "provides it.",
@@ -454,7 +456,7 @@ PLUGIN_ROWS: Final = (
 
 def _listen_port(default: int) -> Setting:
     return Setting("listenPort", "int", default, "The port to listen on; 0 takes a free one.",
-                   most=65_535, source=_SERVER, important=True, at_start=True)
+                   most=65_535, source=_SERVER, important=True, at_start=True, of_each="port")
 
 
 #: Ours: the name server's port under ``twistmq up``, where listenPort is the broker's.

@@ -32,8 +32,8 @@ from twistmq.broker.config.properties_file import decode_properties, parse_prope
 from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
 
-__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingCheck", "SettingKind", "SettingValue",
-           "Settings", "similar_name"]
+__all__ = ["INT_MAX", "LONG_MAX", "OfEach", "Setting", "SettingCheck", "SettingKind",
+           "SettingValue", "Settings", "similar_name"]
 
 #: The greatest values of Java's int and long.
 INT_MAX: Final = 2**31 - 1
@@ -42,6 +42,8 @@ LONG_MAX: Final = 2**63 - 1
 SettingValue = bool | int | float | str | tuple[str, ...]
 #: ``path`` is a text in which ``~`` is the home directory; ``names`` are separated by commas.
 SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
+#: How the values of several brokers of one command differ; see :class:`Setting`.
+OfEach = Literal["", "name", "port", "folder", "inner_port", "inner_host"]
 
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
@@ -74,6 +76,10 @@ class Setting:
     :param is_secret: whether its value is never shown.
     :param provides: values of other settings that have a meaning where this one is declared, as
         "NAME=VALUE": ``brokerRole=SLAVE`` is refused unless a plugin's setting provides it.
+    :param of_each: how the value differs where one command runs several brokers. "name": with the
+        broker's number behind it; "port": 10 higher for each; "folder": a folder below it, with the
+        broker's name; "inner_port", "inner_host": of pages that the supervisor asks and serves in
+        the brokers' place. Empty: all have the same.
     """
 
     name: str
@@ -91,6 +97,7 @@ class Setting:
     is_fixed: bool = False
     is_secret: bool = False
     provides: tuple[str, ...] = ()
+    of_each: OfEach = ""
 
     def default_value(self) -> SettingValue:
         value = self.default() if callable(self.default) else self.default

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -28,7 +28,11 @@ from twistmq.broker.edge.store_commands import EXIT_USAGE as STORE_EXIT_USAGE
 from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
 
-__all__ = ["main", "parse_overrides", "print_settings", "put_ports", "twistmq", "version_text"]
+if TYPE_CHECKING:
+    from twistmq.broker.supervisor.child_command import ChildCommand
+
+__all__ = ["main", "parse_overrides", "print_all", "print_settings", "put_ports",
+           "twistmq", "version_text"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,6 +74,28 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
     """The output of ``-p`` and ``-m``."""
     for name, text in settings.items(important_only):
         click.echo(f"{name}={text}")
+
+
+def print_all(
+    settings: Settings, brokers: int, command: ChildCommand | None, *, important_only: bool
+) -> None:
+    """The output of ``-p`` and ``-m``, of several brokers one after the other.
+
+    :param brokers: how many of their own processes; 0: none.
+    :param command: theirs.
+    :raises SettingsError: when they cannot be those of brokers.
+    """
+    if command is None:
+        print_settings(settings, important_only=important_only)
+        return
+    from twistmq.broker.edge.services import declare_plugins
+    from twistmq.broker.supervisor.members import members_of
+
+    for member in members_of(settings, brokers):
+        own = command.settings(member.values)
+        declare_plugins("broker", own)
+        click.echo(f"# {member.name}")
+        print_settings(own, important_only=important_only)
 
 
 #: The commands of ``twistmq.client.commands``.
@@ -153,8 +179,13 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
                      "Taken, as mqnamesrv does; a name server has no use for it."),
     ]
     if of_broker:
-        found.append(click.option("-m", "--printImportantConfig", "print_important", is_flag=True,
-                                  help="Print important settings and exit."))
+        found += [
+            click.option("-m", "--printImportantConfig", "print_important", is_flag=True,
+                         help="Print important settings and exit."),
+            click.option("--brokers", metavar="N",
+                         help="Run N brokers, each in a process of its own; auto: one a core, less "
+                              "one."),
+        ]
 
     def decorate(function: F) -> F:
         for option in reversed(found):
@@ -174,7 +205,8 @@ def _options(*, of_broker: bool) -> Callable[[F], F]:
               help="The broker's port.  [default: 10911]")
 def up(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
-    print_important: bool, data: str, namesrv_port: int | None, broker_port: int | None,
+    print_important: bool, brokers: str | None, data: str, namesrv_port: int | None,
+    broker_port: int | None,
 ) -> int:
     """Run a name server and a broker in one process, for this host.
 
@@ -183,7 +215,9 @@ def up(
     """
     overrides = parse_overrides(settings, name_servers)
     put_ports(overrides, namesrv_port, broker_port)
-    return _print_or_run("up", boot.up_settings(data, file, overrides), print_all, print_important)
+    found = boot.up_settings(data, file, overrides)
+    return _print_or_run("up", found, print_all, print_important,
+                         _supervised("up", found, file, overrides, brokers))
 
 
 @twistmq.command()
@@ -202,29 +236,48 @@ def namesrv(
 @_options(of_broker=True)
 def broker(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
-    print_important: bool,
+    print_important: bool, brokers: str | None,
 ) -> int:
-    """Run a broker."""
-    found = boot.broker_settings(file, parse_overrides(settings, name_servers))
-    return _print_or_run("broker", found, print_all, print_important)
+    """Run a broker, or several of one cluster."""
+    overrides = parse_overrides(settings, name_servers)
+    found = boot.broker_settings(file, overrides)
+    return _print_or_run("broker", found, print_all, print_important,
+                         _supervised("broker", found, file, overrides, brokers))
 
 
 twistmq.add_command(store)
 twistmq.add_command(doctor)
 
 
+#: The number of brokers with processes of their own, and their command.
+Supervised = tuple[int, "ChildCommand | None"]
+
+
+def _supervised(
+    kind: str, settings: Settings, file: str | None, overrides: dict[str, str], brokers: str | None
+) -> Supervised:
+    """:raises StartRefused: when ``--brokers`` is no number of them."""
+    if brokers is None:
+        return 0, None
+    from twistmq.broker.supervisor.child_command import child_command
+    from twistmq.broker.supervisor.members import broker_count
+
+    return broker_count(brokers), child_command(kind, settings, file, overrides)
+
+
 def _print_or_run(
-    kind: str, settings: Settings, print_all: bool, print_important: bool = False
+    kind: str, settings: Settings, print_all_of_them: bool, print_important: bool = False,
+    supervised: Supervised = (0, None),
 ) -> int:
-    if print_all or print_important:
+    if print_all_of_them or print_important:
         from twistmq.broker.edge.services import declare_plugins
 
         declare_plugins(kind, settings)
-        print_settings(settings, important_only=not print_all)
+        print_all(settings, *supervised, important_only=not print_all_of_them)
         return boot.EXIT_OK
     from twistmq.broker.edge import tap
 
-    return tap.run(kind, settings)
+    return tap.run(kind, settings, *supervised)
 
 
 def _usage_status(error: click.ClickException) -> int:

@@ -6,14 +6,18 @@ Exit statuses: 0 when nothing is broken, 1 when something is or the command line
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from twistmq.broker.errors import SettingsError
+
 if TYPE_CHECKING:
     from twistmq.broker.edge.doctor.findings import Finding
+    from twistmq.broker.edge.doctor.host_checks import Host
 
-__all__ = ["doctor", "examine"]
+__all__ = ["doctor", "examine", "examine_brokers"]
 
 EXIT_BROKEN: Final = 1
 
@@ -28,12 +32,13 @@ EXIT_BROKEN: Final = 1
               help="The name servers to register with.")
 @click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
               help="The folder of `up`.")
+@click.option("--brokers", metavar="N", help="The number of brokers, as the server is given it.")
 @click.option("--running", is_flag=True,
               help="The server is meant to run: its ports must answer, its store be locked.")
 @click.option("--json", "as_lines", is_flag=True, help="Print JSON.")
 def doctor(
     settings: tuple[str, ...], kind: str | None, file: str | None, name_servers: str | None,
-    data: str, running: bool, as_lines: bool,
+    data: str, brokers: str | None, running: bool, as_lines: bool,
 ) -> int:
     """Look for what is wrong with a set-up, and say what to mend.
 
@@ -46,7 +51,11 @@ def doctor(
     from twistmq.broker.edge.doctor import findings as shown
 
     kind = kind or ("broker" if file or name_servers else "up")
-    found = examine(kind, data, file, parse_overrides(settings, name_servers), running=running)
+    overrides = parse_overrides(settings, name_servers)
+    if brokers is None:
+        found = examine(kind, data, file, overrides, running=running)
+    else:
+        found = examine_brokers(kind, data, file, overrides, brokers, running=running)
     if as_lines:
         click.echo(shown.as_json(found))
     else:
@@ -64,13 +73,62 @@ def examine(
     :returns: what was found, in the order it was looked at.
     """
     from twistmq.broker.edge.doctor.host_checks import Host, host_findings
+
+    host = Host.here()
+    return [*host_findings(host),
+            *_examine_server(host, kind, data, file, overrides, running=running)]
+
+
+def examine_brokers(
+    kind: str, data: str, file: str | None, overrides: Mapping[str, str], brokers: str, *,
+    running: bool = False,
+) -> list[Finding]:
+    """Look at the set-up of several brokers of one command.
+
+    :param kind: "up" or "broker".
+    :param brokers: how many; "auto": one a core, less one.
+    :returns: what was found, in the order it was looked at; that of a broker with its name.
+    :raises SettingsError: when it is no number of brokers.
+    """
+    from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused
+    from twistmq.broker.edge.doctor.findings import broken
+    from twistmq.broker.edge.doctor.host_checks import Host, cores_finding, host_findings
+    from twistmq.broker.edge.doctor.settings_checks import read_settings
+    from twistmq.broker.supervisor.members import broker_count, members_of
+
+    if kind == "namesrv":
+        raise StartRefused(EXIT_USAGE, "--brokers: a name server has no brokers")
+    count = broker_count(brokers)
+    host = Host.here()
+    found = [*host_findings(host), cores_finding(count)]
+    settings = read_settings(kind, data, file, overrides, found)
+    if settings is None:
+        return found
+    try:
+        members = members_of(settings, count)
+    except SettingsError as error:
+        return [*found, broken("brokers", str(error), "choose other ports, or fewer brokers")]
+    said = {(each.check, each.text) for each in found}
+    for member in members:
+        of_it = _examine_server(host, kind, data, file, {**overrides, **member.values},
+                                running=running)
+        found += [replace(each, text=f"{member.name}: {each.text}") for each in of_it
+                  if (each.check, each.text) not in said]
+        said |= {(each.check, each.text) for each in of_it}
+    return found
+
+
+def _examine_server(
+    host: Host, kind: str, data: str, file: str | None, overrides: Mapping[str, str], *,
+    running: bool,
+) -> list[Finding]:
+    """Look at all of a server but its host."""
     from twistmq.broker.edge.doctor.network_checks import network_findings
     from twistmq.broker.edge.doctor.settings_checks import read_settings, start_findings
     from twistmq.broker.edge.doctor.store_checks import store_findings
     from twistmq.broker.edge.doctor.tls_checks import tls_findings
 
-    host = Host.here()
-    found: list[Finding] = [*host_findings(host)]
+    found: list[Finding] = []
     settings = read_settings(kind, data, file, overrides, found)
     if settings is None:
         return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
@@ -24,8 +24,13 @@ from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.plugin.discovery import NAMESRV_GROUP, find_plugins
 from twistmq.broker.plugin.hooks import Hooks
 
+if TYPE_CHECKING:
+    from twistmq.broker.supervisor.child_command import ChildCommand
+    from twistmq.broker.supervisor.service import SupervisorService
+
 __all__ = ["UpService", "declare_plugins", "load_hooks", "load_namesrv_hooks",
-           "make_broker_service", "make_namesrv_service", "make_up_service"]
+           "make_broker_service", "make_namesrv_service", "make_supervisor_service",
+           "make_up_service"]
 
 
 #: The settings that say which plugins are used.
@@ -127,6 +132,32 @@ def make_up_service(
 ) -> UpService:
     """Both in one process; the broker registers with this name server and those configured."""
     return UpService(reactor, namesrv_settings, broker_settings)
+
+
+def make_supervisor_service(
+    reactor: Any, kind: str, settings: Settings, count: int, command: ChildCommand,
+    told: Callable[[str, str, bool], None],
+) -> SupervisorService:
+    """Several brokers, each in a process of its own.
+
+    :param kind: "broker", or "up" for a name server in this process beside them.
+    :param command: that of each broker.
+    :param told: see SupervisorService.
+    :raises SettingsError: as :func:`load_hooks`, and when ports of two brokers are one.
+    """
+    from twistmq.broker.supervisor.members import inner_values, members_of
+    from twistmq.broker.supervisor.service import SupervisorService
+
+    hooks = load_hooks(settings)
+    name_server: NamesrvService | None = None
+    if kind == "up":
+        own = name_server_settings(settings)
+        namesrv_hooks = load_namesrv_hooks(own, up=settings)
+        for name, value in inner_values(settings, count).items():
+            own.put(name, value)
+        name_server = NamesrvService(reactor, own, namesrv_hooks, port_setting="namesrv.port")
+    return SupervisorService(reactor, settings, members_of(settings, count), command, hooks,
+                             name_server, told)
 
 
 def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settings) -> None:

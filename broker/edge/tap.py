@@ -4,7 +4,7 @@ This is the only module that imports the reactor, and it does so when it runs on
 ``twistd --reactor`` still chooses. A process prints its boot lines once it answers; one whose start
 fails says why on standard error, stops and ends with the status ``boot`` gives it.
 
-Source: BrokerStartup, NamesrvStartup @5.3.3, for the boot lines.
+Source: design of twistmq.
 """
 
 from __future__ import annotations
@@ -14,159 +14,42 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from twisted.application.service import IService, MultiService
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ReactorNotRunning
-from twisted.logger import Logger
 from twisted.python import usage
-from twisted.python.failure import Failure
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.command_line import (
     parse_overrides,
-    print_settings,
+    print_all,
     put_ports,
     version_text,
 )
 from twistmq.broker.edge.logs import begin_logging
+from twistmq.broker.edge.readiness import notify_stopping
+from twistmq.broker.edge.starter import Starter
 from twistmq.broker.errors import SettingsError
 
-__all__ = ["Options", "Starter", "makeService", "process_reactor", "run"]
+if TYPE_CHECKING:
+    from twistmq.broker.supervisor.child_command import ChildCommand
+
+__all__ = ["Options", "makeService", "make_starter", "process_reactor", "run"]
 
 
-class Starter:
-    """Makes a service, watches its start, and knows how the process ends.
+def make_starter(
+    reactor: Any, kind: str, settings: Settings, brokers: int, command: ChildCommand | None, *,
+    prints: bool = True,
+) -> Starter:
+    """See :func:`run`; :raises SettingsError: when the service cannot be made."""
+    if not brokers:
+        return Starter(reactor, kind, settings, prints=prints)
+    from twistmq.broker.supervisor.starter import SupervisorStarter
 
-    :param kind: "up", "namesrv" or "broker"; also the name of the log file.
-    :param prints: whether the terminal is told too; twistd's log goes there already.
-    """
-
-    log = Logger()
-
-    def __init__(
-        self, reactor: Any, kind: str, settings: Settings, *, prints: bool = True
-    ) -> None:
-        from twistmq.broker.edge import services
-
-        self._reactor = reactor
-        self._prints = prints
-        self.kind = kind
-        self.settings = settings
-        #: The exit status of a start that failed.
-        self.status = boot.EXIT_OK
-        self.service: Any
-        if kind == "up":
-            self.service = services.make_up_service(
-                reactor, boot.name_server_settings(settings), settings)
-        elif kind == "namesrv":
-            self.service = services.make_namesrv_service(reactor, settings)
-        else:
-            self.service = services.make_broker_service(reactor, settings)
-        self._noticed = self._plugin_notices()
-        for notice in boot.notices(kind, settings, self._noticed):
-            self._warn(notice)
-        started: Deferred[Any] = self.service.started
-        started.addCallbacks(self._started, self._failed)
-
-    def _plugin_notices(self) -> list[str]:
-        """The lines to log about the plugins."""
-        found: list[str] = []
-        if self.kind != "broker":
-            namesrv = self.service.namesrv if self.kind == "up" else self.service
-            found += namesrv.name_server.hooks.notices
-        if self.kind != "namesrv":
-            found += self._broker().kernel.hooks.notices
-        return found
-
-    def _warn(self, text: str) -> None:
-        """Say it in the log and on the terminal: a reader of a log file learns it too late."""
-        self.log.warn("{text}", text=text)
-        if self._prints:
-            print(f"twistmq: {text}", file=sys.stderr, flush=True)
-
-    def _started(self, _: object) -> None:
-        for notice in self._plugin_notices():
-            if notice not in self._noticed:
-                self._warn(notice)
-        for line in self.boot_lines():
-            self.log.info("{line}", line=line)
-            if self._prints:
-                print(line, flush=True)
-        if self.kind != "namesrv":
-            for address, why in self._broker().name_servers.unreached.items():
-                self._warn(f"the name server {address} does not know this broker yet, which tries "
-                           f"again and again: {why}")
-
-    def boot_lines(self) -> list[str]:
-        """The lines that Apache's servers print, and for ``up`` the next step."""
-        if self.kind == "namesrv":
-            return [_namesrv_line(self.service)]
-        if self.kind == "broker":
-            return [_broker_line(self.service)]
-        name_server = self.service.namesrv
-        listens = self.settings.text("bindAddress")
-        host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
-        address = f"{host}:{name_server.port}"
-        return [
-            _namesrv_line(name_server), _broker_line(self.service.broker),
-            f"Clients use the name server address {address}, for example:",
-            f"  producer.setNamesrvAddr(\"{address}\");",
-            f"Data is in {self.settings.text('storePathRootDir')}"
-            + (f", logs in {boot.log_folder(self.settings)}. Ctrl-C stops." if self._prints
-               else "."),
-        ]
-
-    def _failed(self, failure: Failure) -> None:
-        error = failure.value
-        assert error is not None
-        if isinstance(error, CancelledError):
-            self.log.info("the start is cancelled: the process was asked to stop")
-            return
-        self.status = boot.exit_status(error)
-        if isinstance(error, boot.EXPECTED_FAILURES):
-            self.log.error("the start failed: {reason}", reason=boot.failure_text(error))
-        else:
-            self.log.failure("the start failed", failure)
-        if self._prints:
-            print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
-        # At once when the reactor runs, else when it does: a start may fail before that.
-        self._reactor.callWhenRunning(self._stop)
-
-    def end_status(self) -> int:
-        """The exit status once all is stopped: not 0 where the store could not be, either."""
-        if self.status or self.kind == "namesrv":
-            return self.status
-        fault = self._broker().kernel.store.stop_fault
-        if not fault:
-            return boot.EXIT_OK
-        if self._prints:
-            print(f"twistmq: the store could not be stopped cleanly: {fault}", file=sys.stderr,
-                  flush=True)
-        return boot.EXIT_FAILED
-
-    def _broker(self) -> Any:
-        return self.service.broker if self.kind == "up" else self.service
-
-    def _stop(self) -> None:
-        with contextlib.suppress(ReactorNotRunning):  # a signal came first
-            self._reactor.stop()
-
-
-def _namesrv_line(service: Any) -> str:
-    return ("The Name Server boot success. serializeType=JSON, address "
-            f"{service.settings.text('bindAddress')}:{service.port}")
-
-
-def _broker_line(service: Any) -> str:
-    kernel = service.kernel
-    line = (f"The broker[{kernel.broker_name}, {kernel.broker_address}] boot success. "
-            "serializeType=JSON")
-    addresses = ";".join(service.name_servers.addresses)
-    return f"{line} and name server is {addresses}" if addresses else line
+    assert command is not None
+    return SupervisorStarter(reactor, kind, settings, brokers, command, prints=prints)
 
 
 def process_reactor() -> Any:
@@ -177,15 +60,20 @@ def process_reactor() -> Any:
     return reactor
 
 
-def run(kind: str, settings: Settings) -> int:
+def run(
+    kind: str, settings: Settings, brokers: int = 0, command: ChildCommand | None = None
+) -> int:
     """Run a service until a signal stops it: no acknowledged message is lost by SIGTERM.
 
+    :param brokers: how many, each in a process of its own; 0: one in this process.
+    :param command: of these brokers.
     :returns: the exit status; after a signal 0, if the store could be stopped cleanly.
     :raises SettingsError: when it cannot even be made.
     """
-    begin_logging(kind, boot.log_folder(settings), settings)
+    begin_logging("brokers" if brokers else kind, boot.log_folder(settings), settings)
     reactor = process_reactor()
-    starter = Starter(reactor, kind, settings)
+    starter = make_starter(reactor, kind, settings, brokers, command)
+    reactor.addSystemEventTrigger("before", "shutdown", notify_stopping)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)
     reactor.callWhenRunning(starter.service.startService)
@@ -222,11 +110,23 @@ class ServerOptions(VersionOptions):
 
         The fault is told without twistd's help, which is long, in front of it.
         """
+        #: How many brokers, each in a process of its own, and their command.
+        self.brokers = 0
+        self.command: ChildCommand | None = None
         with _settings_errors_printed():
-            self.settings = _load(self, parse_overrides(self.pairs, self["namesrvAddr"]))
+            overrides = parse_overrides(self.pairs, self["namesrvAddr"])
+            self.settings = _load(self, overrides)
+            if self.get("brokers") is not None:
+                from twistmq.broker.supervisor.child_command import child_command
+                from twistmq.broker.supervisor.members import broker_count
+
+                self.brokers = broker_count(self["brokers"])
+                self.command = child_command(
+                    self.kind, self.settings, self["configFile"], overrides)
         important = self.get("printImportantConfig", False)
         if self["printConfigItem"] or important:
-            print_settings(self.settings, important_only=not self["printConfigItem"])
+            print_all(self.settings, self.brokers, self.command,
+                      important_only=not self["printConfigItem"])
             raise SystemExit(boot.EXIT_OK)
 
 
@@ -236,6 +136,8 @@ class BrokerOptions(ServerOptions):
     kind = "broker"
     optParameters: ClassVar[list[list[str | None]]] = [
         ["namesrvAddr", "n", None, "The name servers to register with: host:port;..."],
+        ["brokers", None, None, "Run so many brokers, each in a process of its own; auto: one a "
+                                "core, less one."],
     ]
     optFlags: ClassVar[list[list[str]]] = [
         ["printImportantConfig", "m", "Print important settings and exit."],
@@ -302,7 +204,8 @@ def makeService(options: Options) -> IService:
     server = options.subOptions
     assert isinstance(server, ServerOptions)
     with _settings_errors_printed():
-        starter = Starter(process_reactor(), server.kind, server.settings, prints=False)
+        starter = make_starter(process_reactor(), server.kind, server.settings, server.brokers,
+                               server.command, prints=False)
 
     def end() -> None:
         # twistd has no way to be told a status; it has removed its files when this runs.

@@ -33,6 +33,7 @@ SHOWN: Final = (
     ("request.client_table", ("ClientChange", "Client")),
     ("wire.bodies.topic", ("TopicConfigSerializeWrapper",)),
     ("observe.metrics", ("MetricFamily", "Histogram")),
+    ("observe.supervisor_pages", ("SupervisorPages", "BrokerPages", "PageAnswer")),
     ("interfaces", ("IAccessValidator", "IFilterLanguage", "IConsumerFilters",
                     "ITransactionService", "IFlowControl", "IBroadcastOffsets")),
     ("plugin.protocols", ("Broker", "NameServer")),

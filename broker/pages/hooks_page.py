@@ -155,8 +155,8 @@ def word_filter(address, topic):
   README.md, and `[tool.setuptools]` with `py-modules = ["word_filter"]`.
 - How does it log? By `log = Logger()` in its class, of `twisted.logger`.
 - Hooks that run before there is a broker are static or class methods: `register_settings`,
-  `register_setting_checks`, `register_commands`, `register_store_files`; write `@staticmethod`
-  above `@hookimpl`.
+  `register_setting_checks`, `register_commands`, `register_store_files`,
+  `register_supervisor_pages`; write `@staticmethod` above `@hookimpl`.
 - Which codes are free? From 30,000 to 99,999: neither Apache's brokers nor twistmq use any of them.
 - How is a header read? By the class that the row names: a field without a default must be there, a
   field `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the

@@ -21,6 +21,7 @@ from twistmq.broker.config.settings import Setting, SettingCheck, Settings
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.observe.supervisor_pages import SupervisorPages
 from twistmq.broker.plugin.checks import setting_fault
 from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.plugin.hook_kinds import KINDS
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         IFlowControl,
         ITransactionService,
     )
+    from twistmq.broker.observe.supervisor_pages import BrokerPages
     from twistmq.broker.remoting.messages import AnyHandler, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
@@ -122,6 +124,11 @@ class Hooks(PluginRegistry):
         from twistmq.broker.store.inspect.plugin_files import PluginFiles  # only for `store`
 
         return _by("name", self._rows("register_store_files", PluginFiles))
+
+    def supervisor_pages(self, settings: Settings, brokers: BrokerPages) -> list[SupervisorPages]:
+        """:raises SettingsError: when a plugin says so."""
+        return self._rows("register_supervisor_pages", SupervisorPages, settings, brokers,
+                          passed=(SettingsError,))
 
     def collect_filter_languages(self) -> dict[str, IFilterLanguage]:
         return self._mapping("register_filter_languages")
@@ -233,17 +240,24 @@ class Hooks(PluginRegistry):
         """The tables of plugins that a slave copies from its master."""
         return self._rows("register_synced_tables", SyncedTable)
 
-    def _rows(self, hook: str, kind: type[T], *arguments: object) -> list[T]:
-        """The rows all plugins return, in call order; an answer that is not rows is left out."""
+    def _rows(
+        self, hook: str, kind: type[T], *arguments: object,
+        passed: tuple[type[Exception], ...] = (),
+    ) -> list[T]:
+        """The rows all plugins return, in call order; an answer that is not rows is left out.
+
+        :param passed: errors that are raised on.
+        """
         rows: list[T] = []
         for implementation in self._implementations(hook):
-            rows += self._rows_of(hook, implementation, kind, *arguments)
+            rows += self._rows_of(hook, implementation, kind, *arguments, passed=passed)
         return rows
 
     def _rows_of(
-        self, hook: str, implementation: Implementation, kind: type[T], *arguments: object
+        self, hook: str, implementation: Implementation, kind: type[T], *arguments: object,
+        passed: tuple[type[Exception], ...] = (),
     ) -> list[T]:
-        answer = self._call_one(hook, implementation, *arguments)
+        answer = self._call_one(hook, implementation, *arguments, passed=passed)
         if isinstance(answer, Sequence) and all(isinstance(row, kind) for row in answer):
             return list(answer)
         if answer is not None:

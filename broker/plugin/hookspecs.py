@@ -44,7 +44,7 @@ from twistmq.broker.plugin.hook_kinds import hookspec
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.config.settings import Setting, SettingCheck
+    from twistmq.broker.config.settings import Setting, SettingCheck, Settings
     from twistmq.broker.errors import BrokerError
     from twistmq.broker.interfaces import (
         IAccessValidator,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ITransactionService,
     )
     from twistmq.broker.observe.metrics import MetricFamily
+    from twistmq.broker.observe.supervisor_pages import BrokerPages, SupervisorPages
     from twistmq.broker.remoting.messages import AnyHandler, Reply, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
@@ -109,6 +110,18 @@ def register_store_files() -> Sequence[PluginFiles] | None:
     Called when ``twistmq store`` looks at a store, its own or Apache's, beside a broker or not:
     there is no broker and there are no settings, and nothing may be changed. Of two with one name
     the plugin's that is called first is used. Cost class: rare.
+    """
+
+
+@hookspec(is_declaration=True)
+def register_supervisor_pages(
+    settings: Settings, brokers: BrokerPages
+) -> Sequence[SupervisorPages] | None:
+    """Serve pages over all brokers of ``twistmq broker --brokers N``, in the supervisor's process.
+
+    Called when all brokers answer. ``brokers`` gives a page of each broker, from a port of its own
+    whose setting is an ``inner_port``; the supervisor has the port of the setting itself. A
+    SettingsError stops the start. Cost class: once.
     """
 
 

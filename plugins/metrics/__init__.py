@@ -26,6 +26,7 @@ from twistmq.broker.api import Setting, SettingCheck, Settings, hookimpl
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MetricFamily, NameServer
+    from twistmq.broker.api.observe import BrokerPages, SupervisorPages
     from twistmq.plugins.metrics.exporter import Exporter
     from twistmq.plugins.metrics.namesrv_families import RequestCounts
     from twistmq.plugins.metrics.rpc_latency import RpcLatency
@@ -57,10 +58,11 @@ _SETTINGS: Final = (
             choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
     Setting("metricsPromExporterPort", "int", 5557,
             "The port of /metrics and /health; 0 takes a free one.",
-            most=65_535, source="BrokerConfig", at_start=True),
+            most=65_535, source="BrokerConfig", at_start=True, of_each="inner_port"),
     Setting("metricsPromExporterHost", "text", "",
             "The address that port is bound to. Every client that reaches it sees the names of "
-            "topics and groups.", source="BrokerConfig", default_text="bindAddress", at_start=True),
+            "topics and groups.", source="BrokerConfig", default_text="bindAddress",
+            at_start=True, of_each="inner_host"),
     Setting("metricsLabel", "text", "",
             "Labels that all of Apache's metrics get, and a name server's own: name:value, "
             "separated by commas.",
@@ -91,6 +93,25 @@ class _WithSettings:
 
 class Plugin(_WithSettings):
     """The metrics of one broker."""
+
+    @staticmethod
+    @hookimpl
+    def register_supervisor_pages(
+        settings: Settings, brokers: BrokerPages
+    ) -> Sequence[SupervisorPages] | None:
+        """:raises SettingsError: when the brokers' ports cannot be known."""
+        if settings.text("metricsExporterType") != "PROM":
+            return None
+        from twistmq.broker.api.observe import SupervisorPages
+        from twistmq.plugins.metrics.joined_pages import joined_pages
+        from twistmq.plugins.metrics.setting_checks import interface_of
+
+        name = "metricsPromExporterPort"
+        if not settings.int(name):
+            raise settings.error(name, "must be a port where --brokers is used: those of the "
+                                       "brokers follow from it")
+        return [SupervisorPages(joined_pages(brokers), name, settings.int(name),
+                                interface_of(settings))]
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -19,13 +19,13 @@ from prometheus_client.core import (
 
 from twistmq.broker.api import Histogram, MetricFamily
 
-__all__ = ["Exposition"]
+__all__ = ["Exposition", "GivenFamilies"]
 
 #: Samples that are written at once: about a millisecond.
 _PART_SAMPLES: Final = 100
 
 
-class _Given:
+class GivenFamilies:
     """A collector of the library that returns the families it was given."""
 
     def __init__(self, families: Iterable[Any]) -> None:
@@ -51,7 +51,7 @@ class Exposition:
     def writing(self, family: MetricFamily) -> Generator[bytes, None, None]:
         """Yield the text of a family in parts; none when it has no samples."""
         for begin in range(0, len(family.samples), _PART_SAMPLES):
-            text: bytes = generate_latest(_Given([
+            text: bytes = generate_latest(GivenFamilies([
                 self._library_family(family, family.samples[begin:begin + _PART_SAMPLES])]))
             # The type of a family may be written only once.
             yield text if not begin else b"".join(
@@ -59,7 +59,7 @@ class Exposition:
 
     def of_process(self) -> bytes:
         """The library's own metrics of a process: memory, time, open files."""
-        text: bytes = generate_latest(_Given(self._process.collect()))
+        text: bytes = generate_latest(GivenFamilies(self._process.collect()))
         return text
 
     def _library_family(

@@ -12,11 +12,13 @@ from twisted.web.pages import notFound
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-__all__ = ["HealthChecks", "root_page"]
+__all__ = ["HealthChecks", "MadePage", "joined_root_page", "root_page"]
 
 #: Requests for the metrics that may wait for them; others are refused. It is half of what may be
 #: connected, so that health can be asked meanwhile.
 _SCRAPES_MAX: Final = 32
+_METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+_HEALTH_TYPE: Final = b"application/json"
 
 #: Checks by name; each returns the fault, or an empty text.
 HealthChecks: TypeAlias = Mapping[str, Callable[[], str]]
@@ -33,8 +35,24 @@ def root_page(
     :param checks: what must hold now.
     """
     root = _Root()  # type: ignore[no-untyped-call]
-    root.putChild(b"metrics", _MetricsPage(scrape))
+    root.putChild(b"metrics", MadePage(
+        _METRICS_TYPE, lambda: scrape().addCallback(lambda page: (200, page))))
     root.putChild(b"health", _HealthPage(name, checks))
+    return root
+
+
+def joined_root_page(
+    metrics: Callable[[], Deferred[tuple[int, bytes]]],
+    health: Callable[[], Deferred[tuple[int, bytes]]],
+) -> Resource:
+    """The pages of a port whose answers are made of those of several servers.
+
+    :param metrics: makes the page of metrics; its status, and the text.
+    :param health: makes the page of health, as JSON.
+    """
+    root = _Root()  # type: ignore[no-untyped-call]
+    root.putChild(b"metrics", MadePage(_METRICS_TYPE, metrics))
+    root.putChild(b"health", MadePage(_HEALTH_TYPE, health))
     return root
 
 
@@ -58,25 +76,34 @@ class _Page(Resource):
         return b""
 
 
-class _MetricsPage(_Page):
-    """GET /metrics."""
+class MadePage(_Page):
+    """A page that takes a while to make.
 
-    def __init__(self, scrape: Callable[[], Deferred[bytes]]) -> None:
+    :param content_type: the header.
+    :param make: fires with the status and the text.
+    """
+
+    def __init__(
+        self, content_type: bytes, make: Callable[[], Deferred[tuple[int, bytes]]]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._scrape = scrape
+        self._content_type = content_type
+        self._make = make
         self._waiting = 0
 
     def render_GET(self, request: Any) -> Any:
-        request.setHeader(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+        request.setHeader(b"content-type", self._content_type)
         if self._waiting >= _SCRAPES_MAX:
             request.setResponseCode(503)
-            return b"as many as may wait for the metrics do already\n"
+            return b"as many as may wait for this page do already\n"
         self._waiting += 1
         gone: list[object] = []
         request.notifyFinish().addErrback(gone.append).addBoth(self._ended)
 
-        def write(page: bytes) -> None:
+        def write(made: tuple[int, bytes]) -> None:
             if not gone:
+                status, page = made
+                request.setResponseCode(status)
                 request.write(page)
                 request.finish()
 
@@ -85,9 +112,8 @@ class _MetricsPage(_Page):
                 request.setResponseCode(500)
                 request.finish()
 
-        self._scrape().addCallbacks(write, fail)
+        self._make().addCallbacks(write, fail)
         return NOT_DONE_YET
-
 
     def _ended(self, _: object) -> None:
         """A request is answered, or its connection gone."""
@@ -108,7 +134,7 @@ class _HealthPage(_Page):
         faults = {name: check() for name, check in self._checks().items()}
         is_well = not any(faults.values())
         request.setResponseCode(200 if is_well else 503)
-        request.setHeader(b"content-type", b"application/json")
+        request.setHeader(b"content-type", _HEALTH_TYPE)
         return json.dumps({
             "status": "ok" if is_well else "broken",
             **{key: value() for key, value in self._name.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -14,7 +15,7 @@ from twistmq.broker.compiled import COMPILED_MODULES, compiled_modules
 from twistmq.broker.edge.clock import OPEN_FILES_MEND, open_files_fault
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 
-__all__ = ["Host", "host_findings"]
+__all__ = ["Host", "cores_finding", "host_findings"]
 
 #: Open files under which a broker of a few topics is cramped: its own, a queue's, and a
 #: connection's each take one.
@@ -55,6 +56,18 @@ class Host:
                              for name in ("/.dockerenv", "/run/.containerenv")),
             python=(sys.version_info.major, sys.version_info.minor, sys.version_info.micro),
             compiled=len(compiled_modules()))
+
+
+def cores_finding(count: int, cores: int | None = None) -> Finding:
+    """Compare the number of brokers with that of cores.
+
+    :param cores: None: those that this process may use.
+    """
+    there = len(os.sched_getaffinity(0)) if cores is None else cores
+    if count <= there:
+        return fine("cores", f"{there} for {count} brokers")
+    return warning("cores", f"{there} for {count} brokers, each of which can use one",
+                   "start fewer: more brokers than cores only share them")
 
 
 def host_findings(host: Host) -> Iterator[Finding]:

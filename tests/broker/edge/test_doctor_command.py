@@ -21,9 +21,11 @@ from tests.broker.client.http_page import HttpPage
 from tests.broker.client.name_table import NameTable
 from tests.interop.servers import MAIN, free_port, servers
 from twistmq.broker.config.setting_rows import local_address
+from twistmq.broker.edge.boot import StartRefused
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.edge.doctor.findings import Finding, Level
-from twistmq.broker.edge.doctor_command import examine
+from twistmq.broker.edge.doctor.host_checks import cores_finding
+from twistmq.broker.edge.doctor_command import examine, examine_brokers
 from twistmq.broker.testing import running_broker
 
 
@@ -172,7 +174,7 @@ class BrokenTests(DoctorTestCase):
 
     def test_settings_that_make_no_broker(self) -> None:
         """What a start refuses as a whole."""
-        self.assertBroken(self.examine(brokerRole="SLAVE"), "settings", "brokerRole=SLAVE")
+        self.assertBroken(self.examine(brokerRole="SLAVE"), "settings", "Slave's brokerId")
         self.assertBroken(self.examine(deleteWhen="25"), "settings", "deleteWhen=25")
 
     def test_plugin_is_not_installed(self) -> None:
@@ -321,3 +323,41 @@ class CommandTests(DoctorTestCase):
     def test_bad_command_line(self) -> None:
         """A word that is no setting, as of the other commands."""
         self.assertEqual(self.run_doctor("word")[0], 1)
+
+
+class BrokersTests(DoctorTestCase):
+    """``--brokers``: the set-up of several brokers."""
+
+    def examine_brokers(self, count: str, **overrides: str) -> list[Finding]:
+        """What is found for so many brokers."""
+        return examine_brokers("broker", "", None, {
+            "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "brokerName": "b",
+            "listenPort": str(self.port), "storePathRootDir": str(self.store), **overrides}, count)
+
+    def test_the_ports_of_each_are_looked_at(self) -> None:
+        """A port of the second broker is taken: it is named, and nothing else is broken."""
+        with socket.socket() as other:
+            try:
+                other.bind(("127.0.0.1", self.port + 10))
+            except OSError:
+                self.skipTest("the port above is taken")
+            other.listen()
+            self.assertBroken(self.examine_brokers("2"), "port", "b-1: ",
+                              f"127.0.0.1:{self.port + 10}", "in use")
+
+    def test_settings_that_leave_no_ports_are_broken(self) -> None:
+        """Ports beyond the last one."""
+        self.assertBroken(self.examine_brokers("2", listenPort="65530"), "brokers",
+                          "leaves no port for the broker b-1")
+
+    def test_more_brokers_than_cores_are_a_warning(self) -> None:
+        """Each broker can use one core."""
+        self.assertEqual(cores_finding(2, cores=2).level, Level.OK)
+        finding = cores_finding(3, cores=2)
+        self.assertEqual((finding.level, finding.check), (Level.WARN, "cores"))
+        self.assertIn("2 for 3 brokers", finding.text)
+
+    def test_a_wrong_number_is_a_bad_command_line(self) -> None:
+        """The number is no number of brokers, or a name server is asked about."""
+        for kind, count in (("broker", "0"), ("namesrv", "2")):
+            self.assertRaises(StartRefused, examine_brokers, kind, "", None, {}, count)

@@ -499,6 +499,8 @@ class IsolationTests(LoggedTestCase):
         "register_setting_checks": (lambda h: h.collect_setting_checks(), []),
         "register_commands": (lambda h: h.collect_commands(), []),
         "register_store_files": (lambda h: h.collect_store_files(), {}),
+        "register_supervisor_pages": (
+            lambda h: h.supervisor_pages(mock.sentinel.settings, mock.sentinel.brokers), []),
         "register_filter_languages": (lambda h: h.collect_filter_languages(), {}),
         "register_tags_codes": (lambda h: h.collect_tags_codes(), {}),
         "provide_transaction_service": (lambda h: h.transaction_service(), None),
@@ -622,7 +624,7 @@ class IsolationTests(LoggedTestCase):
             "register_setting_checks": [lambda settings: None],
             "register_store_files": {"timers": 1}, "register_filter_languages": ["X"],
             "register_request_handlers": [1], "register_tags_codes": 7, "claim_properties": "DELAY",
-            "register_synced_tables": [45],
+            "register_synced_tables": [45], "register_supervisor_pages": ["/metrics"],
             "register_periodic_tasks": "often", "before_request": True,
             "before_send": {3: REFUSED}, "before_append": [REFUSED],
             "before_consume": True, "add_runtime_info": "fine", "after_response": True,

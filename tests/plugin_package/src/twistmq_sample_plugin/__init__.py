@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     import click
 
     from twistmq.broker.api.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.api.observe import BrokerPages, SupervisorPages
     from twistmq.broker.api.store_files import PluginFiles
 
 __all__ = ["COUNTS_CODE", "Sample"]
@@ -96,6 +97,9 @@ class Sample:
             Setting("sample.timers_at_once", "flag", False,
                     "Whether messages that ask for a time of delivery are taken, and come at "
                     "once."),
+            Setting("sample.pages_port", "int", 0,
+                    "The port of a page that tells which of several brokers answer; 0: none.",
+                    most=65_535, of_each="inner_port"),
             Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
                     unit="ms", least=1),
         ]
@@ -122,6 +126,17 @@ class Sample:
         from twistmq_sample_plugin.files import COUNTS_FILES  # only when a store is looked at
 
         return [COUNTS_FILES]
+
+    @staticmethod
+    @hookimpl
+    def register_supervisor_pages(
+        settings: Settings, brokers: BrokerPages
+    ) -> Sequence[SupervisorPages] | None:
+        if not settings.int("sample.pages_port"):
+            return None
+        from twistmq_sample_plugin.pages import who_answers  # twisted.web takes megabytes
+
+        return [who_answers(settings.int("sample.pages_port"), brokers)]
 
     @hookimpl
     def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:

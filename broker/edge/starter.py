@@ -1,0 +1,173 @@
+"""Starts a service: makes it, watches its start, says what it prints, knows how the process ends.
+
+Source: BrokerStartup, NamesrvStartup @5.3.3, for the boot lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.readiness import notify_ready
+from twistmq.broker.edge.unserved_stores import unserved_notices
+from twistmq.broker.store.disk import RealDisk
+
+__all__ = ["Starter", "namesrv_line"]
+
+
+class Starter:
+    """Makes a service, watches its start, and knows how the process ends.
+
+    :param kind: "up", "namesrv" or "broker"; also the name of the log file.
+    :param prints: whether the terminal is told too; twistd's log goes there already.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: Any, kind: str, settings: Settings, *, prints: bool = True
+    ) -> None:
+        self._reactor = reactor
+        self._prints = prints
+        self.kind = kind
+        self.settings = settings
+        #: The exit status of a start that failed.
+        self.status = boot.EXIT_OK
+        self.service: Any = self._make()
+        self._noticed = self._plugin_notices()
+        for notice in [*boot.notices(kind, settings, self._noticed), *self._store_notices()]:
+            self._warn(notice)
+        started: Deferred[Any] = self.service.started
+        started.addCallbacks(self._started, self._failed)
+
+    def _make(self) -> Any:
+        """Make the service; :raises SettingsError: when it cannot be made."""
+        from twistmq.broker.edge import services
+
+        if self.kind == "up":
+            return services.make_up_service(
+                self._reactor, boot.name_server_settings(self.settings), self.settings)
+        if self.kind == "namesrv":
+            return services.make_namesrv_service(self._reactor, self.settings)
+        return services.make_broker_service(self._reactor, self.settings)
+
+    def _store_notices(self) -> list[str]:
+        """The lines about stores that are there and not served."""
+        if self.kind == "namesrv":
+            return []
+        root = self.settings.text("storePathRootDir")
+        return unserved_notices(RealDisk(), root, {root})
+
+    def _plugin_notices(self) -> list[str]:
+        """The lines to log about the plugins."""
+        found: list[str] = []
+        if self.kind != "broker":
+            namesrv = self.service.namesrv if self.kind == "up" else self.service
+            found += namesrv.name_server.hooks.notices
+        if self.kind != "namesrv":
+            found += self._broker().kernel.hooks.notices
+        return found
+
+    def _warn(self, text: str) -> None:
+        """Say it in the log and on the terminal: a reader of a log file learns it too late."""
+        self.log.warn("{text}", text=text)
+        if self._prints:
+            print(f"twistmq: {text}", file=sys.stderr, flush=True)
+
+    def _started(self, _: object) -> None:
+        for notice in self._plugin_notices():
+            if notice not in self._noticed:
+                self._warn(notice)
+        for line in self.boot_lines():
+            self.log.info("{line}", line=line)
+            if self._prints:
+                print(line, flush=True)
+        for address, why in self._unreached().items():
+            self._warn(f"the name server {address} does not know this broker yet, which tries "
+                       f"again and again: {why}")
+        notify_ready()
+
+    def _unreached(self) -> dict[str, str]:
+        """The name servers that could not be registered with, and why."""
+        if self.kind == "namesrv":
+            return {}
+        found: dict[str, str] = self._broker().name_servers.unreached
+        return found
+
+    def boot_lines(self) -> list[str]:
+        """The lines that Apache's servers print, and for ``up`` the next step."""
+        if self.kind == "namesrv":
+            return [namesrv_line(self.service)]
+        if self.kind == "broker":
+            return [_broker_line(self.service)]
+        return [namesrv_line(self.service.namesrv), _broker_line(self.service.broker),
+                *self.next_steps(self.service.namesrv)]
+
+    def next_steps(self, name_server: Any) -> list[str]:
+        """The lines for somebody who has just started ``twistmq up``."""
+        listens = self.settings.text("bindAddress")
+        host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
+        address = f"{host}:{name_server.port}"
+        return [
+            f"Clients use the name server address {address}, for example:",
+            f"  producer.setNamesrvAddr(\"{address}\");",
+            f"Data is in {self.settings.text('storePathRootDir')}"
+            + (f", logs in {boot.log_folder(self.settings)}. Ctrl-C stops." if self._prints
+               else "."),
+        ]
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        assert error is not None
+        if isinstance(error, CancelledError):
+            self.log.info("the start is cancelled: the process was asked to stop")
+            return
+        self.status = boot.exit_status(error)
+        if isinstance(error, boot.EXPECTED_FAILURES):
+            self.log.error("the start failed: {reason}", reason=boot.failure_text(error))
+        else:
+            self.log.failure("the start failed", failure)
+        if self._prints:
+            print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
+        # At once when the reactor runs, else when it does: a start may fail before that.
+        self._reactor.callWhenRunning(self._stop)
+
+    def end_status(self) -> int:
+        """The exit status once all is stopped: not 0 where the store could not be, either."""
+        if self.status or self.kind == "namesrv":
+            return self.status
+        fault = self._broker().kernel.store.stop_fault
+        if not fault:
+            return boot.EXIT_OK
+        if self._prints:
+            print(f"twistmq: the store could not be stopped cleanly: {fault}", file=sys.stderr,
+                  flush=True)
+        return boot.EXIT_FAILED
+
+    def _broker(self) -> Any:
+        return self.service.broker if self.kind == "up" else self.service
+
+    def _stop(self) -> None:
+        with contextlib.suppress(ReactorNotRunning):  # a signal came first
+            self._reactor.stop()
+
+
+def namesrv_line(service: Any) -> str:
+    return ("The Name Server boot success. serializeType=JSON, address "
+            f"{service.settings.text('bindAddress')}:{service.port}")
+
+
+def _broker_line(service: Any) -> str:
+    kernel = service.kernel
+    line = (f"The broker[{kernel.broker_name}, {kernel.broker_address}] boot success. "
+            "serializeType=JSON")
+    addresses = ";".join(service.name_servers.addresses)
+    return f"{line} and name server is {addresses}" if addresses else line

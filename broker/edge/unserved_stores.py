@@ -1,0 +1,36 @@
+"""Stores that lie in a folder of stores and that no broker serves.
+
+They are those of more brokers than a command now starts, or that of one broker where several are
+started now.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Final
+
+from twistmq.broker.interfaces import IStoreIO
+
+__all__ = ["unserved_notices"]
+
+#: A folder with one of these is a store.
+_PARTS: Final = ("commitlog", "consumequeue")
+
+
+def unserved_notices(io: IStoreIO, root: str, served: Collection[str]) -> list[str]:
+    """Name the stores in a folder that no broker serves, a line each.
+
+    :param root: ``storePathRootDir`` of the command.
+    :param served: the folders of the stores that brokers have.
+    """
+    try:
+        below = [os.path.join(root, name) for name in sorted(io.list_directory(root))]
+    except OSError:
+        below = []
+    return [f"the store {folder} is not served: no consumer gets its messages until a broker has "
+            "it again" for folder in (root, *below)
+            if folder not in served
+            and any(io.exists(os.path.join(folder, part)) for part in _PARTS)]

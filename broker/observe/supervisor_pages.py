@@ -1,0 +1,55 @@
+"""Pages of a supervisor: the pages of several brokers of one command, joined by a plugin.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+
+__all__ = ["BrokerPages", "PageAnswer", "SupervisorPages"]
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """The answer of one broker's page.
+
+    :param status: of HTTP; 0: there was no answer.
+    :param body: the page.
+    :param fault: why there was no answer; empty: there was one.
+    """
+
+    status: int
+    body: bytes
+    fault: str = ""
+
+
+class BrokerPages(Protocol):
+    """The pages of all brokers of a supervisor."""
+
+    def ask(self, port_setting: str, path: str) -> Deferred[dict[str, PageAnswer]]:
+        """Ask each broker, and the name server under ``twistmq up``.
+
+        :param port_setting: the setting of the port, whose row is an ``inner_port``.
+        :param path: "/metrics".
+        :returns: fires with the answers by the broker's name, in the order of their numbers.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorPages:
+    """Pages that the supervisor serves.
+
+    :param resource: of twisted.web.
+    :param port_setting: the setting of the port, for an error message.
+    :param port: to listen on.
+    :param interface: the address to bind to.
+    """
+
+    resource: Any
+    port_setting: str
+    port: int
+    interface: str

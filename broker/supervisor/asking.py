@@ -1,0 +1,46 @@
+"""Asks brokers for their HTTP pages.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.web.client import Agent, readBody
+
+from twistmq.broker.observe.supervisor_pages import PageAnswer
+
+__all__ = ["ask_pages"]
+
+#: An answer that is not there by then does not come, seconds.
+_PATIENCE: Final = 10
+_CONNECT_SECONDS: Final = 3
+
+
+def ask_pages(reactor: Any, urls: Mapping[str, str]) -> Deferred[dict[str, PageAnswer]]:
+    """Ask for pages, all at once.
+
+    :param urls: by name.
+    :returns: fires with the answers by name, those without an answer too.
+    """
+    agent = Agent(reactor, connectTimeout=_CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+    asked = [Deferred.fromCoroutine(_ask(reactor, agent, url)) for url in urls.values()]
+    answers: Deferred[dict[str, PageAnswer]] = gatherResults(asked).addCallback(
+        lambda found: dict(zip(urls, found, strict=True)))
+    return answers
+
+
+async def _ask(reactor: Any, agent: Agent, url: str) -> PageAnswer:
+    try:
+        asking = Deferred.fromCoroutine(_page(agent, url))
+        return await asking.addTimeout(_PATIENCE, reactor)
+    except Exception as error:
+        return PageAnswer(0, b"", str(error) or type(error).__name__)
+
+
+async def _page(agent: Agent, url: str) -> PageAnswer:
+    response = await agent.request(b"GET", url.encode())
+    return PageAnswer(response.code, await readBody(response))

@@ -1,0 +1,215 @@
+"""One broker of several: its process, and what becomes of it when it ends.
+
+States::
+
+    stopped  -- start -->        starting
+    starting -- boot line -->    ready
+    starting -- exit -->         stopped   the first time: the start failed
+    ready    -- exit -->         waiting   and starting after the first time
+    waiting  -- back-off -->     starting
+    any      -- stop -->         stopping, and stopped when the process has ended
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone, ProcessExitedAlready
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.errors import BrokerError
+
+__all__ = ["BACK_OFF_FIRST", "BACK_OFF_MAX", "BrokerProcess", "StartFailed"]
+
+#: The first wait before a broker that ended is started again, and the longest, seconds.
+BACK_OFF_FIRST: Final = 1.0
+BACK_OFF_MAX: Final = 60.0
+#: The first words of the line that a broker prints once it answers.
+_BOOT: Final = b"The broker["
+#: A line without an end is cut here, bytes.
+_LINE_MAX: Final = 1 << 16
+_CHILD: Final = "twistmq.broker.supervisor.child"
+
+
+class StartFailed(BrokerError):
+    """A broker ended before it answered.
+
+    :param status: its exit status.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class BrokerProcess:
+    """A process with a broker.
+
+    :param name: the broker's.
+    :param arguments: of ``twistmq``, for each start.
+    :param told: called with each line that it prints; True: on its standard error.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: Any, name: str, arguments: Callable[[], Sequence[str]],
+        told: Callable[[str, str, bool], None],
+    ) -> None:
+        self._reactor = reactor
+        self.name = name
+        self._arguments = arguments
+        self._told = told
+        #: "stopped", "starting", "ready", "waiting" or "stopping".
+        self.state = "stopped"
+        #: The exit status of its last process: 256 and the signal for one that a signal ended.
+        self.status = 0
+        #: How often it was started again.
+        self.restarts = 0
+        #: The last line that it printed on its standard error.
+        self.last_error = ""
+        self._transport: Any = None
+        self._started: Deferred[None] | None = None
+        self._stopped: Deferred[None] | None = None
+        self._back_off = BACK_OFF_FIRST
+        self._since = 0.0
+        self._waiting: IDelayedCall | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """None: it has no process now."""
+        return None if self._transport is None else self._transport.pid
+
+    def start(self) -> Deferred[None]:
+        """Start it for the first time.
+
+        :returns: fires once it answers, or fails with StartFailed.
+        """
+        started = self._started = Deferred()
+        self._spawn()
+        return started
+
+    def stop(self) -> Deferred[None]:
+        """Ask it to stop, and keep it stopped; fires once its process has ended."""
+        if self._stopped is None:
+            self._stopped = Deferred()
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+            if self._transport is None:
+                self._end()
+            else:
+                self.state = "stopping"
+                self.signal(signal.SIGTERM)
+        answer: Deferred[None] = Deferred()
+        self._stopped.addCallback(lambda _: answer.callback(None))
+        return answer
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its process, if it has one."""
+        if self._transport is not None:
+            with contextlib.suppress(ProcessExitedAlready):
+                self._transport.signalProcess(number)
+
+    def _spawn(self) -> None:
+        self.state = "starting"
+        self._since = self._reactor.seconds()
+        arguments = [sys.executable, "-m", _CHILD, *self._arguments()]
+        # Its standard input stays open: a broker whose supervisor is gone reads the end of it.
+        self._transport = self._reactor.spawnProcess(
+            _Output(self), sys.executable, arguments, env=None)
+
+    def printed(self, line: bytes, *, is_error: bool) -> None:
+        """The process printed a line."""
+        text = line.decode("utf-8", "replace")
+        if is_error:
+            self.last_error = text
+        self._told(self.name, text, is_error)
+        if line.startswith(_BOOT) and self.state == "starting":
+            self.state = "ready"
+            if self._started is not None:
+                started, self._started = self._started, None
+                started.callback(None)
+
+    def ended(self, reason: Failure) -> None:
+        """The process ended."""
+        self._transport = None
+        self.status = _status(reason)
+        if self._stopped is not None:
+            self._end()
+        elif self._started is not None:
+            self.state = "stopped"
+            started, self._started = self._started, None
+            started.errback(StartFailed(self.status, (
+                f"the broker {self.name} did not start: {self.last_error or self._how()}")))
+        else:
+            self._wait()
+
+    def _end(self) -> None:
+        self.state = "stopped"
+        assert self._stopped is not None
+        self._stopped.callback(None)
+
+    def _wait(self) -> None:
+        """Start it again after a while, which is longer each time that it ends soon."""
+        seconds = self._reactor.seconds() - self._since
+        if seconds > BACK_OFF_MAX:
+            self._back_off = BACK_OFF_FIRST
+        self.log.error(
+            "the broker {name} {how} after {seconds:.0f} s; it is started again in "
+            "{back_off:.0f} s", name=self.name, how=self._how(), seconds=seconds,
+            back_off=self._back_off)
+        self.state = "waiting"
+        self._waiting = self._reactor.callLater(self._back_off, self._again)
+        self._back_off = min(2 * self._back_off, BACK_OFF_MAX)
+
+    def _again(self) -> None:
+        self._waiting = None
+        self.restarts += 1
+        self._spawn()
+
+    def _how(self) -> str:
+        if self.status > 255:
+            return f"was ended by signal {self.status - 256}"
+        return f"ended with status {self.status}"
+
+
+class _Output(ProcessProtocol):
+    """Cuts the output of a process into lines."""
+
+    def __init__(self, owner: BrokerProcess) -> None:
+        self._owner = owner
+        self._rest = {1: b"", 2: b""}
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:
+        *lines, rest = (self._rest[childFD] + data).split(b"\n")
+        if len(rest) > _LINE_MAX:
+            lines.append(rest)
+            rest = b""
+        self._rest[childFD] = rest
+        for line in lines:
+            self._owner.printed(line, is_error=childFD == 2)
+
+    def processEnded(self, reason: Failure) -> None:
+        for descriptor, rest in self._rest.items():
+            if rest:
+                self._owner.printed(rest, is_error=descriptor == 2)
+        self._owner.ended(reason)
+
+
+def _status(reason: Failure) -> int:
+    """The exit status of a process; 256 and the signal when one ended it."""
+    value: Any = reason.value
+    if isinstance(value, ProcessDone):
+        return 0
+    return value.exitCode if value.exitCode is not None else 256 + (value.signal or 0)

@@ -1,0 +1,42 @@
+"""The process of one broker of several: ``twistmq``, for as long as its supervisor is there.
+
+It has a process group of its own, so that Ctrl-C on a terminal reaches the supervisor alone, which
+stops it. A supervisor that was killed leaves the other end of standard input closed: then this
+process stops as by SIGTERM.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Final
+
+from twistmq.broker.edge.command_line import main
+from twistmq.broker.edge.readiness import NOTIFY_SOCKET
+
+__all__ = ["run"]
+
+_CHUNK: Final = 4096
+
+
+def _stop_without_supervisor() -> None:
+    while os.read(0, _CHUNK):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run() -> int:
+    """Run the command line; :returns: the exit status."""
+    os.setpgid(0, 0)
+    # The supervisor is the service that systemd knows.
+    os.environ.pop(NOTIFY_SOCKET, None)
+    threading.Thread(target=_stop_without_supervisor, name="supervisor watch", daemon=True).start()
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,68 @@
+"""The command line of each broker of several.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from twistmq.broker.config.setting_rows import broker_rows, up_rows
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge import boot
+
+__all__ = ["ChildCommand", "child_command"]
+
+#: Settings whose defaults under ``twistmq up`` are not those of ``twistmq broker``.
+_OF_UP: Final = ("bindAddress", "brokerIP1", "brokerIP2", "brokerConfigPath", "namesrvAddr")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCommand:
+    """A command ``twistmq broker``, but for the settings that each broker has of its own.
+
+    :param file: of settings; all brokers read it, and a tool's changes are saved there.
+    :param overrides: settings of the command line.
+    """
+
+    file: str | None
+    overrides: Mapping[str, str]
+
+    def arguments(self, values: Mapping[str, str]) -> list[str]:
+        """The arguments for one broker.
+
+        :param values: the settings of its own.
+        """
+        pairs = [f"{name}={text}" for name, text in {**self.overrides, **values}.items()]
+        # It may be there only since a tool changed a setting.
+        there = self.file is not None and os.path.exists(self.file)
+        return ["broker", *(["-c", str(self.file)] if there else []), *pairs]
+
+    def settings(self, values: Mapping[str, str]) -> Settings:
+        """The settings of one broker.
+
+        :raises SettingsError: when they cannot be a broker's.
+        """
+        there = self.file is not None and os.path.exists(self.file)
+        return boot.broker_settings(self.file if there else None, {**self.overrides, **values})
+
+
+def child_command(
+    kind: str, settings: Settings, file: str | None, overrides: Mapping[str, str]
+) -> ChildCommand:
+    """The command of the brokers of a command.
+
+    :param kind: "broker" or "up".
+    :param settings: those of the command.
+    :param file: the file of settings it was given; None: none.
+    :param overrides: the settings it was given.
+    """
+    if kind == "broker":
+        return ChildCommand(file, overrides)
+    of_namesrv = {row.name for row in up_rows()} - {row.name for row in broker_rows()}
+    own = {name: text for name, text in overrides.items() if name not in of_namesrv}
+    return ChildCommand(settings.file, {
+        **{name: settings.text(name) for name in _OF_UP}, **own})

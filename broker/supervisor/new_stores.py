@@ -1,0 +1,76 @@
+"""The stores of new brokers: they are given the topics and groups that the others have.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from twisted.logger import Logger
+
+from twistmq.broker import topic_names
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.supervisor.members import Member
+from twistmq.broker.wire.bodies import Body, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+
+__all__ = ["give_tables"]
+
+_TOPICS: Final = "topics.json"
+_GROUPS: Final = "subscriptionGroup.json"
+
+T = TypeVar("T", bound=Body)
+
+_log = Logger()
+
+
+def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> list[str]:
+    """Give brokers without a store the topics and groups that the others have.
+
+    Queues of a topic lie on all brokers, so a new one takes part in the topics that there are.
+    Messages and offsets are not copied: offsets of messages it does not have mean nothing.
+
+    :returns: the names of the brokers that were given tables.
+    :raises StoreDamaged: when the tables that there are cannot be read.
+    """
+    folders = {member.name: member.values["storePathRootDir"] for member in members}
+    having = [folder for folder in folders.values() if io.exists(_path(folder, _TOPICS))]
+    new = [name for name, folder in folders.items() if not io.exists(folder)]
+    if not (having and new):
+        return []
+    own = {settings.text("brokerClusterName"), *folders}
+    topics, groups = TopicConfigSerializeWrapper(), SubscriptionGroupWrapper()
+    for folder in having:  # of two rows with one name the first broker's is kept
+        saved = _read(io, _path(folder, _TOPICS), TopicConfigSerializeWrapper)
+        topics.data_version = saved.data_version
+        for name, topic in saved.topic_config_table.items():
+            if name not in own and not topic_names.is_system_topic(name):
+                topics.topic_config_table.setdefault(name, topic)
+        of_groups = _read(io, _path(folder, _GROUPS), SubscriptionGroupWrapper)
+        groups.data_version = of_groups.data_version
+        for name, group in of_groups.subscription_group_table.items():
+            groups.subscription_group_table.setdefault(name, group)
+    for name in new:
+        for file, body in ((_TOPICS, topics), (_GROUPS, groups)):
+            ConfigFile(io, _path(folders[name], file)).save_bytes(body.encode_pretty())
+        _log.info("the new broker {name} is given {topics} topics and {groups} groups of the "
+                  "others", name=name, topics=len(topics.topic_config_table),
+                  groups=len(groups.subscription_group_table))
+    return new
+
+
+def _read(io: IStoreIO, path: str, kind: type[T]) -> T:
+    """A table from its file; an empty table where there is no file.
+
+    :raises StoreDamaged: when it cannot be read.
+    """
+    found = [kind()]
+    ConfigFile(io, path).load(lambda text: found.append(kind.decode_saved(text.encode())))
+    return found[-1]
+
+
+def _path(folder: str, file: str) -> str:
+    return f"{folder}/config/{file}"

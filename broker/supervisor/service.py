@@ -1,0 +1,149 @@
+"""The brokers of one command as a Twisted service, with the name server of ``twistmq up``.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
+from twisted.logger import Logger
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_OK, WILDCARDS, StartRefused
+from twistmq.broker.edge.namesrv_service import NamesrvService
+from twistmq.broker.interfaces import OpenPort
+from twistmq.broker.observe.process_metrics import serve_http
+from twistmq.broker.observe.supervisor_pages import PageAnswer
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.supervisor.broker_process import BrokerProcess, StartFailed
+from twistmq.broker.supervisor.child_command import ChildCommand
+from twistmq.broker.supervisor.members import Member
+from twistmq.broker.supervisor.new_stores import give_tables
+
+__all__ = ["PASSED_ON", "SupervisorService"]
+
+#: Signals that every broker gets too.
+PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+class SupervisorService(Service):
+    """Runs brokers, each in a process of its own.
+
+    ``started`` fires with this service once all of them answer, or fails with why one does not.
+
+    :param settings: those of the command.
+    :param command: that of each broker.
+    :param hooks: the plugins of a broker; those with pages for a supervisor are asked for them.
+    :param name_server: the name server of ``twistmq up``; it runs in this process.
+    :param told: called with a broker's name and each line that it prints; True: on standard error.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: Any, settings: Settings, members: Sequence[Member],
+        command: ChildCommand, hooks: Hooks, name_server: NamesrvService | None,
+        told: Callable[[str, str, bool], None],
+    ) -> None:
+        self._reactor = reactor
+        self.settings = settings
+        self.members = members
+        self._command = command
+        self.hooks = hooks
+        self.name_server = name_server
+        self.brokers = [
+            BrokerProcess(reactor, member.name, self._arguments_of(member), told)
+            for member in members]
+        self._ports: list[OpenPort] = []
+        self._handlers: dict[int, Any] = {}
+        self._stopping = False
+        self.started: Deferred[SupervisorService] = Deferred()
+
+    def _arguments_of(self, member: Member) -> Callable[[], list[str]]:
+        """Give the arguments of a broker at each start: the name server's port is known then."""
+        def arguments() -> list[str]:
+            values = dict(member.values)
+            if self.name_server is not None:
+                host = self.name_server.settings.text("bindAddress")
+                own = f"{'127.0.0.1' if host in WILDCARDS else host}:{self.name_server.port}"
+                named = [each for each in self.settings.addresses("namesrvAddr") if each != own]
+                values["namesrvAddr"] = ";".join([own, *named])
+            return self._command.arguments(values)
+
+        return arguments
+
+    @property
+    def status(self) -> int:
+        """The exit status when all have ended: the first that is not 0."""
+        found = [broker.status for broker in self.brokers if broker.status]
+        # A signal that ended a broker has no exit status of its own.
+        return min(found[0], EXIT_FAILED) if found else EXIT_OK
+
+    def startService(self) -> None:
+        super().startService()  # type: ignore[no-untyped-call]
+        Deferred.fromCoroutine(self._start()).addCallbacks(
+            lambda _: self.started.callback(self), self.started.errback)
+
+    async def _start(self) -> None:
+        give_tables(RealDisk(), self.settings, self.members)
+        if self.name_server is not None:
+            self.name_server.startService()
+            await self.name_server.started
+        self._pass_on_signals()
+        try:
+            if self._stopping:
+                raise CancelledError
+            await gatherResults([broker.start() for broker in self.brokers], consumeErrors=True)
+        except FirstError as error:
+            failure = error.subFailure.value
+            if not isinstance(failure, StartFailed) or self._stopping:
+                raise CancelledError from None
+            raise StartRefused(min(failure.status, EXIT_FAILED), str(failure)) from None
+        for pages in self.hooks.supervisor_pages(self.settings, self):
+            try:
+                self._ports.append(serve_http(
+                    self._reactor, pages.resource, pages.port, pages.interface))
+            except OSError as error:
+                raise self.settings.error(
+                    pages.port_setting, f"cannot be listened on at {pages.interface}: "
+                                        f"{error.strerror or error}") from None
+
+    def ask(self, port_setting: str, path: str) -> Deferred[dict[str, PageAnswer]]:
+        """See BrokerPages."""
+        from twistmq.broker.supervisor.asking import ask_pages  # twisted.web takes megabytes
+
+        urls = {member.name: f"http://127.0.0.1:{member.values[port_setting]}{path}"
+                for member in self.members}
+        if self.name_server is not None:
+            port = self.name_server.settings.int(port_setting)
+            urls["name server"] = f"http://127.0.0.1:{port}{path}"
+        return ask_pages(self._reactor, urls)
+
+    def _pass_on_signals(self) -> None:
+        def pass_on(number: int, _: object) -> None:
+            for broker in self.brokers:
+                self._reactor.callFromThread(broker.signal, number)
+
+        for number in PASSED_ON:
+            self._handlers[number] = signal.signal(number, pass_on)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the brokers, all at once, and then the name server, which they still leave."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._stopping = True
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        for port in self._ports:
+            await port.stop()
+        await gatherResults([broker.stop() for broker in self.brokers])
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self.name_server is not None and self.name_server.running:
+            await self.name_server.stopService()

@@ -1,0 +1,170 @@
+"""One broker of several: its start, its end, and the waits between."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.supervisor.broker_process import (
+    BACK_OFF_MAX,
+    BrokerProcess,
+    StartFailed,
+)
+
+BOOT = b"The broker[b-0, 127.0.0.1:1] boot success. serializeType=JSON\n"
+
+
+class Spawned:
+    """A process that was asked for."""
+
+    def __init__(self, protocol: ProcessProtocol, arguments: Sequence[str], pid: int) -> None:
+        self.protocol = protocol
+        self.arguments = arguments
+        self.pid = pid
+        self.signals: list[int] = []
+        self.is_gone = False
+
+    def signalProcess(self, number: int) -> None:
+        """Note a signal, as the transport of a process."""
+        if self.is_gone:
+            raise ProcessExitedAlready
+        self.signals.append(number)
+
+    def end(self, status: int = 0, number: int | None = None) -> None:
+        """The process ends."""
+        reason = ProcessDone(0) if not status and number is None else ProcessTerminated(
+            status if number is None else None, number, status)
+        self.protocol.processEnded(Failure(reason))
+
+
+class SpawningClock(Clock):
+    """A clock that notes the processes it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spawned: list[Spawned] = []
+
+    def spawnProcess(
+        self, protocol: ProcessProtocol, executable: str, args: Sequence[str], env: Any
+    ) -> Spawned:
+        """Note it."""
+        self.spawned.append(Spawned(protocol, args, 100 + len(self.spawned)))
+        return self.spawned[-1]
+
+
+class BrokerProcessTests(SynchronousTestCase):
+    """A process that answers, ends, and is started again."""
+
+    def setUp(self) -> None:
+        self.clock = SpawningClock()
+        self.lines: list[tuple[str, str, bool]] = []
+        self.starts = 0
+        self.broker = BrokerProcess(
+            self.clock, "b-0", self.arguments, lambda *line: self.lines.append(line))
+
+    def arguments(self) -> list[str]:
+        """Other arguments at each start."""
+        self.starts += 1
+        return ["broker", f"start={self.starts}"]
+
+    @property
+    def process(self) -> Spawned:
+        return self.clock.spawned[-1]
+
+    def start(self) -> None:
+        """Start it, and let it answer."""
+        started = self.broker.start()
+        self.process.protocol.childDataReceived(1, BOOT)
+        self.assertIsNone(self.successResultOf(started))
+
+    def test_the_boot_line_makes_it_ready(self) -> None:
+        """It is ready with its boot line, also one that comes in two reads; lines are passed on."""
+        started = self.broker.start()
+        self.process.protocol.childDataReceived(2, b"twistmq: a notice\n")
+        self.process.protocol.childDataReceived(1, BOOT[:5])
+        self.assertNoResult(started)
+        self.process.protocol.childDataReceived(1, BOOT[5:])
+        self.successResultOf(started)
+        self.assertEqual(self.broker.state, "ready")
+        self.assertEqual(self.lines, [("b-0", "twistmq: a notice", True),
+                                      ("b-0", BOOT.decode().strip(), False)])
+
+    def test_a_first_start_that_fails_is_not_tried_again(self) -> None:
+        """A broker that never answered fails its start, with its status and its last words."""
+        started = self.broker.start()
+        self.process.protocol.childDataReceived(2, b"twistmq: port in use")
+        self.process.end(255)
+        error = self.failureResultOf(started, StartFailed).value
+        self.assertEqual((error.status, str(error)), (
+            255, "the broker b-0 did not start: twistmq: port in use"))
+        self.clock.advance(BACK_OFF_MAX)
+        self.assertEqual(len(self.clock.spawned), 1)
+
+    def test_a_broker_that_ends_is_started_again_after_longer_waits(self) -> None:
+        """The waits are 1, 2, 4 s and so on, up to a minute."""
+        self.start()
+        for wait in (1, 2, 4, 8, 16, 32, 60, 60):
+            count = len(self.clock.spawned)
+            self.process.end(number=signal.SIGKILL)
+            self.assertEqual((self.broker.state, self.broker.status), ("waiting", 256 + 9))
+            self.clock.advance(wait - 0.1)
+            self.assertEqual(len(self.clock.spawned), count)
+            self.clock.advance(0.2)
+            self.assertEqual(len(self.clock.spawned), count + 1)
+        self.assertEqual(self.broker.restarts, 8)
+        self.assertEqual(self.process.arguments[-1], "start=9")
+
+    def test_a_long_life_makes_the_wait_short_again(self) -> None:
+        """After a minute of life the next wait is the first one again."""
+        self.start()
+        for _ in range(3):
+            self.process.end(1)
+            self.clock.advance(BACK_OFF_MAX)
+        self.process.protocol.childDataReceived(1, BOOT)
+        self.clock.advance(BACK_OFF_MAX + 1)
+        self.process.end(1)
+        self.clock.advance(1)
+        self.assertEqual(self.broker.state, "starting")
+
+    def test_a_stop_ends_the_process_for_good(self) -> None:
+        """A stop sends SIGTERM, ends with the process, and nothing is started again."""
+        self.start()
+        stopped = [self.broker.stop(), self.broker.stop()]
+        self.assertEqual(self.process.signals, [signal.SIGTERM])
+        self.assertNoResult(stopped[0])
+        self.process.end(0)
+        for each in stopped:
+            self.successResultOf(each)
+        self.clock.advance(BACK_OFF_MAX)
+        self.assertEqual((len(self.clock.spawned), self.broker.state), (1, "stopped"))
+
+    def test_a_stop_while_it_waits_starts_nothing(self) -> None:
+        """A broker that waits to be started again is stopped at once."""
+        self.start()
+        self.process.end(1)
+        self.successResultOf(self.broker.stop())
+        self.clock.advance(BACK_OFF_MAX)
+        self.assertEqual(len(self.clock.spawned), 1)
+
+    def test_a_signal_for_a_process_that_is_gone_is_dropped(self) -> None:
+        """A process may end just before it is told."""
+        self.broker.signal(signal.SIGUSR1)
+        self.start()
+        self.process.is_gone = True
+        self.broker.signal(signal.SIGUSR1)
+        self.assertEqual(self.process.signals, [])
+
+    def test_a_line_without_an_end_takes_no_memory(self) -> None:
+        """Output without a line's end is cut into parts."""
+        self.start()
+        for _ in range(100):
+            self.process.protocol.childDataReceived(1, b"x" * 10_000)
+        self.assertLess(max(len(text) for _, text, _ in self.lines), 80_000)
+        self.assertGreater(sum(len(text) for _, text, _ in self.lines), 900_000)

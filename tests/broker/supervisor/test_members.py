@@ -1,0 +1,133 @@
+"""The settings in which the brokers of one command differ."""
+
+from __future__ import annotations
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.config.setting_rows import broker_rows, up_rows
+from twistmq.broker.config.settings import Setting, Settings
+from twistmq.broker.edge import boot
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.supervisor.child_command import child_command
+from twistmq.broker.supervisor.members import (
+    BROKERS_MAX,
+    broker_count,
+    inner_values,
+    members_of,
+)
+
+
+def settings_of(**overrides: str) -> Settings:
+    """The settings of a command ``twistmq broker``."""
+    return boot.broker_settings(None, {
+        "brokerName": "b", "storePathRootDir": "/data", **overrides})
+
+
+class CountTests(SynchronousTestCase):
+    """``--brokers``."""
+
+    def test_a_number_is_taken(self) -> None:
+        """A number is taken as it is."""
+        self.assertEqual([broker_count("1"), broker_count(str(BROKERS_MAX))], [1, BROKERS_MAX])
+
+    def test_auto_leaves_a_core(self) -> None:
+        """auto is one broker a core but one, and one on a machine of one core."""
+        for cores, count in ((1, 1), (2, 1), (8, 7), (256, BROKERS_MAX)):
+            self.patch(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+            self.assertEqual(broker_count("auto"), count)
+
+    def test_everything_else_is_a_bad_command_line(self) -> None:
+        """Zero, too many, a sign and a word are refused with status 1."""
+        for text in ("0", str(BROKERS_MAX + 1), "-1", "two", "", "1.5"):
+            error = self.assertRaises(SettingsError, broker_count, text)
+            self.assertEqual(boot.exit_status(error), 1)
+            self.assertIn(f"--brokers {text}", str(error))
+
+
+class MembersTests(SynchronousTestCase):
+    """Names, ports and folders."""
+
+    def test_names_ports_and_folders_follow_from_the_number(self) -> None:
+        """Each broker has a name, ports and a store of its own; logs by the broker's name."""
+        members = members_of(settings_of(listenPort="20911"), 3)
+        self.assertEqual([member.name for member in members], ["b-0", "b-1", "b-2"])
+        self.assertEqual(members[2].values, {
+            "brokerName": "b-2", "listenPort": "20931", "haListenPort": "20932",
+            "storePathRootDir": "/data/b-2", "log.dir": "/data/logs", "isolateLogEnable": "true"})
+
+    def test_the_port_0_stays(self) -> None:
+        """0 asks for a free port, for each broker."""
+        members = members_of(settings_of(listenPort="0", haListenPort="0"), 2)
+        self.assertEqual([member.values["listenPort"] for member in members], ["0", "0"])
+
+    def test_a_given_folder_of_the_commit_log_is_divided_too(self) -> None:
+        """A commit log on another disk is in a folder by the broker's name."""
+        members = members_of(settings_of(storePathCommitLog="/fast"), 2)
+        self.assertEqual(members[1].values["storePathCommitLog"], "/fast/b-1")
+
+    def test_the_row_of_a_plugin_says_how_its_values_differ(self) -> None:
+        """A plugin's port is another one for each; that of pages is above the supervisor's."""
+        settings = settings_of()
+        settings.add_rows([
+            Setting("mine.port", "int", 7000, "", of_each="port"),
+            Setting("mine.pages", "int", 8000, "", of_each="inner_port"),
+            Setting("mine.host", "text", "0.0.0.0", "", of_each="inner_host"),
+            Setting("mine.rate", "int", 5, "")])
+        found = members_of(settings, 2)[1].values
+        self.assertEqual({name: found.get(name) for name in (
+            "mine.port", "mine.pages", "mine.host", "mine.rate")}, {
+            "mine.port": "7010", "mine.pages": "8020", "mine.host": "127.0.0.1",
+            "mine.rate": None})
+        self.assertEqual(inner_values(settings, 2), {"mine.pages": 8030, "mine.host": "127.0.0.1"})
+
+    def test_ports_that_meet_are_refused(self) -> None:
+        """The VIP port of one is the port of another server; the error names both."""
+        settings = Settings.load(up_rows(), None, {
+            "brokerName": "b", "namesrv.port": "20919", "listenPort": "20911"})
+        error = self.assertRaises(SettingsError, members_of, settings, 2)
+        self.assertIn("listenPort=20911 (command line): the value gives the broker b-1 the port "
+                      "20919, which is that of the name server", str(error))
+        self.assertEqual(len(members_of(settings, 1)), 1)
+
+    def test_ports_beyond_the_last_are_refused(self) -> None:
+        """There is no port for the second broker."""
+        error = self.assertRaises(
+            SettingsError, members_of, settings_of(listenPort="65530", haListenPort="1"), 2)
+        self.assertIn("leaves no port for the broker b-1", str(error))
+
+
+class CommandTests(SynchronousTestCase):
+    """The command line of a broker."""
+
+    def test_own_settings_win_over_those_of_the_command(self) -> None:
+        """A broker gets the command's settings, then its own."""
+        command = child_command("broker", settings_of(), None, {"brokerName": "b", "a": "1"})
+        self.assertEqual(command.arguments({"brokerName": "b-0"}),
+                         ["broker", "brokerName=b-0", "a=1"])
+
+    def test_the_file_is_read_by_all(self) -> None:
+        """The file of settings is given to each; secrets in it are on no command line."""
+        file = self.mktemp()
+        with open(file, "w") as stream:
+            stream.write("tls.server.keyPassword=secret\nbrokerName=of-file\n")
+        settings = boot.broker_settings(file, {})
+        command = child_command("broker", settings, file, {})
+        self.assertEqual(command.arguments({"listenPort": "1"}),
+                         ["broker", "-c", file, "listenPort=1"])
+        self.assertEqual(command.settings({"listenPort": "1"}).text("brokerName"), "of-file")
+
+    def test_under_up_brokers_listen_where_up_does(self) -> None:
+        """Brokers of ``up`` listen on the loopback address, and save settings in its file."""
+        data = self.mktemp()
+        overrides = {"namesrv.port": "1234", "defaultTopicQueueNums": "3"}
+        settings = boot.up_settings(data, None, overrides)
+        found = child_command("up", settings, None, overrides).arguments({})
+        self.assertIn("bindAddress=127.0.0.1", found)
+        self.assertIn("defaultTopicQueueNums=3", found)
+        self.assertIn(f"brokerConfigPath={os.path.abspath(data)}/broker.conf", found)
+        self.assertNotIn("namesrv.port=1234", found)
+        names = {row.name for row in broker_rows()}
+        for pair in found[1:]:
+            self.assertIn(pair.partition("=")[0], names)

@@ -1,0 +1,265 @@
+"""Several brokers from one command, as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Timer
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.edge.test_command_line import PATIENCE, TWISTD, TWISTMQ, call
+from twistmq.client import Producer
+from twistmq.client.blocking import Client
+
+
+def free_base(count: int) -> int:
+    """A port such that those of as many brokers are free."""
+    for base in range(21_011 + 100 * (os.getpid() % 300), 60_000, 10 * count):
+        probes = [socket.socket() for _ in range(3 * count)]
+        try:
+            for index, probe in enumerate(probes):
+                probe.bind(("127.0.0.1", base + 10 * (index // 3) + (0, -2, 1)[index % 3]))
+        except OSError:
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+        return base
+    raise AssertionError("no free ports")
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {PATIENCE} s: {what}")
+        time.sleep(0.05)
+
+
+class SupervisorTestCase(SynchronousTestCase):
+    """Commands with a folder of their own."""
+
+    def setUp(self) -> None:
+        self.data = Path(self.mktemp()).absolute()
+        self.base = free_base(4)
+        # Both lie between the ports of brokers.
+        self.namesrv, self.pages = f"127.0.0.1:{self.base + 5}", self.base + 7
+
+    def start(
+        self, *command: str, count: int = 2, until_line: str = "Ctrl-C stops",
+        settings: Sequence[str] = (),
+    ) -> str:
+        """Start ``up``; :returns: its output up to a line."""
+        self.process = subprocess.Popen(
+            [*command, "up", "--brokers", str(count), "--data", str(self.data),
+             "--namesrv-port", str(self.base + 5), "--broker-port", str(self.base),
+             "brokerName=b", "mappedFileSizeCommitLog=1048576", *settings],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
+        self.addCleanup(self.end, self.process)
+        return self.read_until(until_line)
+
+    def end(self, process: subprocess.Popen[str]) -> None:
+        process.kill()
+        process.wait(PATIENCE)
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def read_until(self, pattern: str) -> str:
+        """Read lines until one fits."""
+        assert self.process.stdout is not None
+        watchdog = Timer(PATIENCE, self.process.kill)
+        watchdog.start()
+        seen = ""
+        try:
+            for line in self.process.stdout:
+                seen += line
+                if re.search(pattern, line):
+                    return seen
+        finally:
+            watchdog.cancel()
+        raise AssertionError(f"no {pattern!r} in:\n{seen}")
+
+    def make_topic(self) -> None:
+        """Make the topic T on all brokers."""
+        status, _, err = call("admin", "updateTopic", "-n", self.namesrv, "-c", "DefaultCluster",
+                              "-t", "T")
+        self.assertEqual((status, err), (0, ""))
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def broker_processes(self) -> dict[str, int]:
+        """The brokers' processes, by name."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (folder / "cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            if f"storePathRootDir={self.data}/store/" in "\0".join(arguments):
+                name = next(text for text in arguments if text.startswith("brokerName=b-"))
+                found[name.partition("=")[2]] = int(folder.name)
+        return found
+
+
+class SupervisorTests(SupervisorTestCase):
+    """``twistmq up --brokers 2``."""
+
+    def test_a_topic_lies_on_all_brokers_and_one_signal_stops_them(self) -> None:
+        """Messages of a topic are on both brokers; SIGTERM ends all, with status 0."""
+        seen = self.start(*TWISTMQ)
+        for index in range(2):
+            self.assertRegex(
+                seen, rf"The broker\[b-{index}, 127.0.0.1:{self.base + 10 * index}\] boot success")
+        self.assertIn("2 brokers are up: b-0, b-1\n", seen)
+        self.make_topic()
+        with Producer(self.namesrv, group="g") as producer:
+            sent = {producer.send("T", b"%d" % number).queue.broker_name for number in range(40)}
+        self.assertEqual(sent, {"b-0", "b-1"})
+        self.assertEqual(self.stop(), 0)
+        self.assertEqual(self.broker_processes(), {})
+        for index in range(2):
+            self.assertFalse((self.data / f"store/b-{index}/abort").exists())
+            self.assertTrue((self.data / f"logs/b-{index}_0/broker.log").exists())
+
+    def test_a_killed_broker_is_back_with_all_that_was_acknowledged(self) -> None:
+        """A broker that kill -9 ends comes back; the other goes on; no message is lost."""
+        self.start(*TWISTMQ)
+        self.make_topic()
+        with Producer(self.namesrv, group="g") as producer:
+            sent = {producer.send("T", b"a%d" % number).id for number in range(20)}
+            os.kill(before := self.broker_processes()["b-0"], signal.SIGKILL)
+            sent |= {producer.send("T", b"b%d" % number).id for number in range(20)}
+            self.read_until(r"boot success")
+            until(lambda: self.broker_processes().get("b-0") not in (None, before), "b-0 again")
+            until(lambda: producer.send("T", b"c").queue.broker_name == "b-0", "sends to b-0")
+        with Client(self.namesrv) as client:
+            found = {message.id for queue in client.read_queues("T", again=True)
+                     for message in client.read(queue)}
+        self.assertEqual(sent - found, set())
+        log = (self.data / "logs/brokers.log").read_text()
+        self.assertRegex(log, "the broker b-0 was ended by signal 9 after [0-9]+ s; it is started "
+                              "again in 1 s")
+        self.assertEqual(self.stop(), 0)
+
+    def test_all_brokers_are_watched_at_one_port(self) -> None:
+        """/metrics has each broker's samples once, /health says which broker is ill."""
+        self.start(*TWISTMQ, settings=(
+            "metricsExporterType=PROM", f"metricsPromExporterPort={self.pages}"))
+        page = self.get(self.pages, "/metrics")[1]
+        for name in ("b-0", "b-1"):
+            self.assertEqual(len(re.findall(
+                rf'rocketmq_topic_number{{.*node_id="{name}".*}}', page)), 1)
+            self.assertIn(f'process_open_fds{{node_id="{name}"}}', page)
+        self.assertEqual(page.count("# TYPE process_open_fds gauge"), 1)
+        self.assertEqual(self.get(self.pages, "/health")[0], 200)
+        os.kill(self.broker_processes()["b-1"], signal.SIGSTOP)
+        until(lambda: self.get(self.pages, "/health")[0] == 503, "a health page that is red")
+        health = json.loads(self.get(self.pages, "/health")[1])
+        os.kill(self.broker_processes()["b-1"], signal.SIGCONT)
+        self.assertEqual([reason.partition(":")[0] for reason in health["reasons"]], ["b-1"])
+        self.assertEqual(health["servers"]["b-0"]["status"], "ok")
+        self.assertEqual(self.stop(), 0)
+
+    def get(self, port: int, path: str) -> tuple[int, str]:
+        """A page: its status and text."""
+        try:
+            with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+
+    def test_one_broker_more_has_the_topics_and_one_less_is_named(self) -> None:
+        """A new broker has the topics of the others; a store without a broker is named."""
+        self.start(*TWISTMQ, count=1)
+        with Producer(self.namesrv, group="g") as producer:
+            producer.send("T", b"1")
+        self.assertEqual(self.stop(), 0)
+        self.start(*TWISTMQ)
+        with Client(self.namesrv) as client:
+            self.assertEqual({queue.broker_name for queue in client.write_queues("T")},
+                             {"b-0", "b-1"})
+        self.assertEqual(self.stop(), 0)
+        seen = self.start(*TWISTMQ, count=1)
+        self.assertIn(f"twistmq: the store {self.data}/store/b-1 is not served: no consumer gets "
+                      "its messages until a broker has it again\n", seen)
+
+    def test_brokers_stop_when_their_supervisor_is_killed(self) -> None:
+        """No broker is left behind by a supervisor that kill -9 ends."""
+        self.start(*TWISTMQ)
+        self.assertEqual(len(self.broker_processes()), 2)
+        self.process.kill()
+        until(lambda: not self.broker_processes(), "the brokers' end")
+        self.assertFalse((self.data / "store/b-0/abort").exists())
+
+    def test_a_broker_that_cannot_start_stops_all(self) -> None:
+        """The start fails as that of one broker does: the reason, and its status."""
+        with socket.create_server(("127.0.0.1", self.base + 10)):
+            done = subprocess.run(
+                [*TWISTMQ, "broker", "--brokers", "2", f"listenPort={self.base}",
+                 "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1", "brokerName=b",
+                 f"storePathRootDir={self.data}/store"],
+                capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 255)
+        self.assertRegex(done.stderr, "the broker b-1 did not start: .*cannot listen on "
+                                      f"127.0.0.1:{self.base + 10}")
+        self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual(self.broker_processes(), {})
+
+    def test_twistd_runs_several_brokers(self) -> None:
+        """twistd has the same option."""
+        self.start(*TWISTD, "-n", "--pidfile", "", "twistmq", until_line="2 brokers are up")
+        self.assertEqual(len(self.broker_processes()), 2)
+        self.process.send_signal(signal.SIGTERM)
+        self.read_until("Server Shut Down")
+        self.process.wait(PATIENCE)
+        self.assertEqual(self.broker_processes(), {})
+
+    def test_systemd_hears_when_all_answer(self) -> None:
+        """READY=1 comes when all brokers answer, STOPPING=1 when the supervisor stops."""
+        self.data.mkdir()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            name = f"/tmp/twistmq-notify-{os.getpid()}"
+            self.addCleanup(os.unlink, name)
+            systemd.bind(name)
+            systemd.settimeout(PATIENCE)
+            self.patch(os, "environ", {**os.environ, "NOTIFY_SOCKET": name})
+            self.start(*TWISTMQ)
+            self.assertEqual(systemd.recv(100), b"READY=1")
+            self.assertEqual(self.stop(), 0)
+            # The brokers said nothing: the service is the supervisor.
+            self.assertEqual(systemd.recv(100), b"STOPPING=1")
+
+
+class PrintingTests(SynchronousTestCase):
+    """``-p``, and command lines that are refused."""
+
+    def test_the_settings_of_each_broker_are_printed(self) -> None:
+        """-p prints each broker's settings behind its name."""
+        status, out, err = call("broker", "--brokers", "2", "-p", "brokerName=b",
+                                "listenPort=20911", "storePathRootDir=/d")
+        self.assertEqual((status, err), (0, ""))
+        first, second = out.split("# b-1\n")
+        self.assertTrue(first.startswith("# b-0\n"))
+        self.assertIn("listenPort=20911\n", first)
+        for line in ("brokerName=b-1", "listenPort=20921", "haListenPort=20922",
+                     "storePathRootDir=/d/b-1", "metricsPromExporterPort=5577"):
+            self.assertIn(f"{line}\n", second)
+
+    def test_a_wrong_number_is_a_bad_command_line(self) -> None:
+        """The number is refused with status 1, before anything is started."""
+        status, _, err = call("broker", "--brokers", "many")
+        self.assertEqual(status, 1)
+        self.assertIn("--brokers many: a number from 1 to 64 is expected, or auto", err)
