@@ -37,7 +37,7 @@ from twistmq.client.core.routes import Route
 from twistmq.client.core.strategies import share, sorted_queues
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.core.window import QueueWindow
-from twistmq.client.errors import refusal
+from twistmq.client.errors import Closed, refusal
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
@@ -75,7 +75,10 @@ class Rebalance(Generic[T]):
         self._ending: set[MessageQueue] = set()
 
     async def begin(self) -> None:
-        """Find the topics, be known to the brokers, and start the rounds."""
+        """Find the topics, be known to the brokers, and start the rounds.
+
+        :raises Closed: when the client or the member is closed meanwhile.
+        """
         client = self._client
         for topic in self._member.subscriptions:
             try:
@@ -86,6 +89,9 @@ class Rebalance(Generic[T]):
         _listeners(client.engine.handlers, self)
         # A broker lists only members that it had a heartbeat from.
         await client.heartbeat_all()
+        client.check_open()
+        if self._member.is_closing:
+            raise Closed("the consumer is closed")
         client.routes.on_change.append(self._route_changed)
         client.on_heartbeat.append(self._heartbeat_taken)
         self._loop = client.tasks.spawn(self._rounds(), "rebalance")
@@ -96,9 +102,9 @@ class Rebalance(Generic[T]):
             self._loop.cancel()
             self._client.routes.on_change.remove(self._route_changed)
             self._client.on_heartbeat.remove(self._heartbeat_taken)
-            listeners = _listeners(self._client.engine.handlers, None)
-            if self in listeners:
-                listeners.remove(self)
+        listeners = _listeners(self._client.engine.handlers, None)
+        if self in listeners:
+            listeners.remove(self)
 
     def wake(self) -> None:
         """Have a round soon."""

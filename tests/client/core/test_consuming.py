@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.client.core.box import Answer
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingError
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.held import Batch
+from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed
+
+
+def beats_unanswered(
+    broker: GroupBroker, beats: list[RemotingCommand]
+) -> Callable[[RemotingCommand], Answer]:
+    """A broker that answers everything but heartbeats, which are noted."""
+    def answer(command: RemotingCommand) -> Answer:
+        if command.code == RequestCode.HEART_BEAT:
+            beats.append(command)
+            return None
+        return broker(command)
+
+    return answer
 
 
 def queue(number: int) -> MessageQueue:
@@ -187,6 +205,24 @@ class ReadingTests(SynchronousTestCase):
         box.run(box.member.close(1_000))
         self.assertEqual(self.broker.offsets.get(("g", "T", batch.held.queue.queue_id), 0), 0)
         self.assertEqual(self.broker.sent_back, [])
+
+    def test_a_close_while_the_member_starts_leaves_no_task(self) -> None:
+        """A start that waits for its first heartbeat when the client closes begins nothing more."""
+        for client_is_closed in (False, True):
+            box = GroupBox(self.broker)
+            beats: list[RemotingCommand] = []
+            box.servers[BROKER] = beats_unanswered(self.broker, beats)
+            starting = box.engine.tasks.spawn(box.member.start())
+            box.advance(100)
+            self.assertEqual((len(beats) > 0, starting.is_done), (True, False))
+            box.engine.tasks.spawn(
+                box.core.close() if client_is_closed else box.member.close())
+            box.advance(60_000)
+            self.assertRaises(Closed if not client_is_closed else (Closed, Cancelled),
+                              starting.result)
+            self.assertEqual(
+                {task.name for task in box.engine.tasks.tasks}
+                - {"heartbeats", "heartbeat", "routes"}, set())
 
 
 class RebalanceTests(SynchronousTestCase):
