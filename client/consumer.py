@@ -25,7 +25,7 @@ from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Sql, Topics, subscription
 from twistmq.client.errors import Closed
-from twistmq.client.feeder import Feeder
+from twistmq.client.feeder import Feeder, Results
 from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
 from twistmq.client.options import CONSUMER, Where
 from twistmq.client.roles import Parts, build_consumer, parts_of
@@ -74,7 +74,8 @@ class Consumer(Generic[T]):
         with closing_on_error(parts):
             self.member = build(self.client.core, group, topics, parts.options)
             self._handling = Handling(
-                self.member, parts.options.get("undecodable", "retry"), self._post)
+                self.member, parts.options.get("undecodable", "retry"),
+                Results(self.member, self._post).post)
             self.client.run(self.member.start)
 
     def __enter__(self) -> Self:
@@ -190,7 +191,8 @@ class Consumer(Generic[T]):
 
         def worker() -> None:
             while (batch := lines.get()) is not None:
-                self._post(feeder.taken)
+                if feeder.is_needed:
+                    self._post(feeder.wake)
                 try:
                     work(batch)
                 except BaseException as error:

@@ -126,7 +126,7 @@ class Producer:
         size = ready.size
         self._room.take(size, self.sender.options.timeout_ms / 1000)
         future = _Sent(self._room, size)
-        self.client.loop.post(self.sender.begin_soon, ready, future.end, queue)
+        self.client.loop.post(self.sender.begin_soon, ready, future, queue)
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
@@ -236,8 +236,8 @@ class _Sent(RunningFuture[SendResult]):
         self._room = room
         self._size = size
 
-    def end(self, outcome: SendResult | Exception) -> None:
-        """Give the room back, and finish."""
+    def __call__(self, outcome: SendResult | Exception) -> None:
+        """The send has ended: give the room back, and finish."""
         self._room.give(self._size)
         finish(self, outcome)
 

@@ -152,11 +152,6 @@ class Preparer:
             body, bits = compress(body, options.codec)
             sys_flag |= bits
         text, ids, properties = self._properties(message, extra)
-        if not properties:
-            return Outgoing(
-                topic, body, text, ids, message.flag, sys_flag, waits=message.wait_stored,
-                may_be_batched=options.auto_batch and not sys_flag
-                and may_be_batched(topic, properties))
         sharding_key = properties.get(SHARDING_KEY, "")
         return Outgoing(
             topic, body, text, ids, flag=message.flag,
