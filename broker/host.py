@@ -104,6 +104,13 @@ class Host(Protocol):
         :raises BrokerError: when no name server answers.
         """
 
+    async def find_members(self, broker_name: str) -> dict[int, str]:
+        """Ask the name servers for the addresses of all brokers of a name.
+
+        :returns: "host:port" by broker id.
+        :raises BrokerError: when no name server answers.
+        """
+
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,

@@ -174,6 +174,20 @@ class NameServers:
         :returns: its "host:port"; None when those that answer do not know it.
         :raises BrokerError: when none answers.
         """
+        members = await self._find(broker_name, timeout_ms, lambda found: MASTER_ID in found)
+        return members.get(MASTER_ID)
+
+    async def find_members(self, broker_name: str, *, timeout_ms: int) -> dict[int, str]:
+        """Ask one name server after the other where the brokers of a name are.
+
+        :returns: "host:port" by broker id; empty when those that answer know none.
+        :raises BrokerError: when none answers.
+        """
+        return await self._find(broker_name, timeout_ms, bool)
+
+    async def _find(
+        self, broker_name: str, timeout_ms: int, is_enough: Callable[[dict[int, str]], bool]
+    ) -> dict[int, str]:
         failure: BrokerError | None = BrokerError("there are no name servers")
         for address in list(self.addresses):
             try:
@@ -185,11 +199,11 @@ class NameServers:
                 failure = failure and error
                 continue
             failure = None
-            if data is not None and MASTER_ID in data.broker_addrs:
-                return data.broker_addrs[MASTER_ID]
+            if data is not None and is_enough(data.broker_addrs):
+                return data.broker_addrs
         if failure is not None:
             raise failure
-        return None
+        return {}
 
     async def heartbeat(self, identity: BrokerIdentity) -> None:
         """Refresh this broker's entry without its topics."""

@@ -70,8 +70,8 @@ _ACL_2: Final = {
     "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
 }
 _PORT_MAX: Final = 65_535
-#: Default of accessMessageInMemoryMaxRatio for a slave, percent.
-_SLAVE_MEMORY_RATIO: Final = 30
+#: By how much a slave's accessMessageInMemoryMaxRatio is less than what it is given, percent.
+_SLAVE_MEMORY_LESS: Final = 10
 #: Other roles of Apache's name server, and the missing part when ours is to have one.
 _OTHER_NAME_SERVERS: Final = {
     "clusterTest": "routes that are not known here are not asked for elsewhere",
@@ -202,6 +202,13 @@ def _make_broker(settings: Settings, checks: Sequence[SettingCheck]) -> None:
     settings.checks.append(_UNREAD)
     if settings.text("brokerRole") != "SLAVE":
         settings.put("brokerId", 0)
+    else:
+        name = "accessMessageInMemoryMaxRatio"
+        ratio = max(settings.int(name) - _SLAVE_MEMORY_LESS, 1)
+        if settings.is_given(name):
+            settings.put(name, ratio)
+        else:
+            settings.put_default(name, ratio)
     settings.derive = _derive
     _derive(settings)
 
@@ -210,8 +217,6 @@ def _derive(settings: Settings) -> None:
     """Give settings the defaults that follow from others."""
     settings.put_default("storePathCommitLog",
                          os.path.join(settings.text("storePathRootDir"), "commitlog"))
-    if settings.text("brokerRole") == "SLAVE":
-        settings.put_default("accessMessageInMemoryMaxRatio", _SLAVE_MEMORY_RATIO)
     port = settings.int("listenPort")
     # 0 stays what it is: only who listens knows the port then.
     settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)

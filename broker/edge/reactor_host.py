@@ -84,6 +84,9 @@ class ReactorHost:
     async def find_broker(self, broker_name: str) -> str | None:
         return await self._name_servers.find_broker(broker_name, timeout_ms=_ROUTE_TIMEOUT_MS)
 
+    async def find_members(self, broker_name: str) -> dict[int, str]:
+        return await self._name_servers.find_members(broker_name, timeout_ms=_ROUTE_TIMEOUT_MS)
+
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred
+
 __all__ = ["SyncedTable"]
 
 
@@ -19,8 +21,9 @@ class SyncedTable:
 
     :param name: of the table, for logs.
     :param code: of the request, with an empty header, whose answer's body has the table.
-    :param take: makes the table here equal to that body, and saves it. It changes what differs
-        alone, and nothing when it raises WireError: the body is no such table.
+    :param take: makes the table here equal to that body, and saves it; it may return a Deferred
+        that is waited for. It changes what differs alone, and nothing when it raises WireError:
+        the body is no such table.
     :param period_ms: from one copy to the next.
     :param vip: whether the master is asked on its VIP port.
     :param follows_log: whether the table says what was done with messages, so that it is taken
@@ -29,7 +32,7 @@ class SyncedTable:
 
     name: str
     code: int
-    take: Callable[[bytes], None]
+    take: Callable[[bytes], Deferred[None] | None]
     period_ms: int
     vip: bool = False
     follows_log: bool = False

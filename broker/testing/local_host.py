@@ -105,6 +105,10 @@ class LocalHost:
         """:raises BrokerError: always; there are no name servers."""
         raise BrokerError("there are no name servers")
 
+    async def find_members(self, broker_name: str) -> dict[int, str]:
+        """:raises BrokerError: always; there are no name servers."""
+        raise BrokerError("there are no name servers")
+
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,

@@ -12,14 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from twistmq.broker.api import Setting, SettingCheck, hookimpl
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.api import PeriodicTask, Setting, SettingCheck, hookimpl
 from twistmq.plugins.ha.master import MasterAddress
+from twistmq.plugins.ha.offsets_return import take_offsets_back
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
+from twistmq.plugins.ha.tables import TableCopies
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
 __all__ = ["Plugin"]
+
+#: How often a slave looks which tables are to be copied, ms.
+_COPY_PERIOD_MS = 250
 
 
 class Plugin:
@@ -30,6 +37,7 @@ class Plugin:
         #: Where this slave's master is.
         self.master = MasterAddress(broker.settings)
         broker.on_registered.append(self.master.registered)
+        self.tables = TableCopies(broker, lambda: self.master.requests)
 
     @staticmethod
     @hookimpl
@@ -42,5 +50,11 @@ class Plugin:
         return CHECKS
 
     @hookimpl
-    def on_start(self) -> None:
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        return [PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
+                             self.tables.copy_due)]
+
+    @hookimpl
+    def on_start(self) -> Deferred[None]:
         self._broker.hooks.notices.extend(replica_notices(self._broker.settings))
+        return Deferred.fromCoroutine(take_offsets_back(self._broker))

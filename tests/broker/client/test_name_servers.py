@@ -112,6 +112,17 @@ class FindBrokerTests(NameServersTestCase):
         self.failureResultOf(self.find(), BrokerError)
 
 
+    def test_all_brokers_of_a_name(self) -> None:
+        """A name without a master has its slaves; one that is not known has no brokers."""
+        self.client.answers = {"a:1": self.cluster("z"), "b:2": self.cluster("x", "y")}
+        for name, members in (("x", {0: "x:1"}), ("y", {1: "y:1"}), ("w", {})):
+            found = ensureDeferred(self.servers.find_members(name, timeout_ms=1000))
+            self.assertEqual(self.successResultOf(found), members)
+        self.client.answers = {"a:1": RemotingConnectError("1"), "b:2": RemotingTimeout("2")}
+        self.failureResultOf(
+            ensureDeferred(self.servers.find_members("x", timeout_ms=1000)), RemotingTimeout)
+
+
 class FindRouteTests(NameServersTestCase):
     """Where a topic is."""
 

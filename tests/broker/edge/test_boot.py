@@ -52,6 +52,10 @@ class BrokerSettingsTests(SynchronousTestCase):
             boot.refuse_unread(settings)
             self.assertEqual(settings.int("brokerId"), kept)
             self.assertEqual(settings.int("accessMessageInMemoryMaxRatio"), ratio)
+        for given, ratio in (("50", 40), ("5", 1)):
+            settings = boot.broker_settings(None, {
+                "brokerRole": "SLAVE", "brokerId": "2", "accessMessageInMemoryMaxRatio": given})
+            self.assertEqual(settings.int("accessMessageInMemoryMaxRatio"), ratio)
         settings = boot.broker_settings(None, {"brokerRole": "SLAVE", "brokerId": "0"})
         settings.add_rows([row])
         error = self.assertRaises(boot.StartRefused, boot.refuse_unread, settings)

@@ -1,0 +1,65 @@
+"""Requests of one broker of a group to another: tables, and how long its log is.
+
+Source: BrokerOuterAPI @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode
+from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, Body, KVTable
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+
+__all__ = ["ask", "decode_body", "log_end_of", "vip_address"]
+
+B = TypeVar("B", bound=Body)
+
+#: How long an answer may take, ms. Source: BrokerOuterAPI.getAllTopicConfig.
+_TIMEOUT_MS: Final = 3000
+#: The VIP port is so far below the other. Source: MixAll.brokerVIPChannel.
+_VIP_DISTANCE: Final = 2
+
+
+def vip_address(address: str) -> str:
+    """The address of a broker's VIP port."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - _VIP_DISTANCE}"
+
+
+async def ask(broker: Broker, address: str, code: int) -> bytes:
+    """Send a request without header and body; :returns: the body of the answer.
+
+    :raises RequestRefused: with the code of the answer, when it is not SUCCESS.
+    :raises RemotingError: when no answer comes.
+    """
+    reply = await broker.host.ask_server(address, code, None, timeout_ms=_TIMEOUT_MS)
+    if reply.code != ResponseCode.SUCCESS:
+        raise RequestRefused(reply.code, f"it answered {reply.code}: {reply.remark or 'no remark'}")
+    return reply.body
+
+
+async def log_end_of(broker: Broker, address: str) -> int:
+    """Ask where the commit log of another broker ends.
+
+    :raises BrokerError: when it does not say so.
+    """
+    body = await ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    text = KVTable.decode(body).table.get("commitLogMaxOffset", "")
+    if not text.isdecimal():
+        raise BrokerError(f"it says of its log that it ends at {text or 'nothing'}")
+    return int(text)
+
+
+async def decode_body(broker: Broker, kind: type[B], body: bytes) -> B:
+    """Read the body of an answer of any size; a large one is read on a thread.
+
+    :raises WireError: when it has another form.
+    """
+    if len(body) <= DIALECT_SIZE_MAX:
+        return kind.decode(body)
+    read: list[B] = []
+    await broker.store.in_thread(lambda: read.append(kind.decode_saved(body)))
+    return read[0]

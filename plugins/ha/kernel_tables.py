@@ -1,0 +1,128 @@
+"""The kernel's tables as a slave copies them: topics, groups, consumer offsets.
+
+Topics and groups become those of the master, with its data version. Offsets are the master's where
+it has some. Filter data and accounts are not copied: no request gives them.
+
+Source: SlaveSynchronize.syncTopicConfig, syncSubscriptionGroupConfig, syncConsumerOffset @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.api import RequestCode
+from twistmq.broker.api.bodies import (
+    DataVersion,
+    LmqConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.api.requests import SyncedTable
+from twistmq.plugins.ha.ask import decode_body
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+
+__all__ = ["KernelTable", "kernel_tables", "offsets_of"]
+
+#: From one copy to the next, ms. Apache's slaves of 4.9.4 copy every 10 s, those of 5.3.3 every 60.
+_COPY_PERIOD_MS: Final = 3000
+#: The only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
+_LIGHT_QUEUE_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """A table, and whether it is still as it was copied."""
+
+    table: SyncedTable
+    is_current: Callable[[], bool]
+
+
+class _Topics:
+    """The topics of a slave."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._copied: DataVersion | None = None
+
+    def take(self, body: bytes) -> Deferred[None]:
+        """See SyncedTable."""
+        return Deferred.fromCoroutine(self._take(body))
+
+    async def _take(self, body: bytes) -> None:
+        broker = self._broker
+        theirs = await decode_body(broker, TopicConfigSerializeWrapper, body)
+        await broker.slices.run(
+            broker.replacing_topics(theirs.topic_config_table, theirs.data_version))
+        if broker.topic_config.dirty:
+            broker.topics_changed()
+        self._copied = theirs.data_version
+
+    def is_current(self) -> bool:
+        return self._broker.topic_config.data_version == self._copied
+
+
+class _Groups:
+    """The groups of a slave."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._copied: DataVersion | None = None
+
+    def take(self, body: bytes) -> Deferred[None]:
+        """See SyncedTable."""
+        return Deferred.fromCoroutine(self._take(body))
+
+    async def _take(self, body: bytes) -> None:
+        broker = self._broker
+        theirs = await decode_body(broker, SubscriptionGroupWrapper, body)
+        await broker.slices.run(broker.replacing_groups(
+            theirs.subscription_group_table, theirs.forbidden_table, theirs.data_version))
+        broker.saves.save_if_changed(broker.subscription_group)
+        self._copied = theirs.data_version
+
+    def is_current(self) -> bool:
+        return self._broker.subscription_group.data_version == self._copied
+
+
+class _Offsets:
+    """The consumer offsets of a slave."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def take(self, body: bytes) -> Deferred[None]:
+        """See SyncedTable."""
+        return Deferred.fromCoroutine(self._take(body))
+
+    async def _take(self, body: bytes) -> None:
+        theirs = await decode_body(self._broker, LmqConsumerOffsetSerializeWrapper, body)
+        table = self._broker.consumer_offset
+        await self._broker.slices.run(table.merging(offsets_of(theirs), larger_wins=False))
+        # 4.9.4 has no version.
+        if theirs.data_version is not None:
+            table.take_version(theirs.data_version)
+
+
+def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, int]]:
+    """All offsets of a broker, those of light queues as well, by "topic@group" and queue."""
+    return {**body.offset_table, **{
+        key: {_LIGHT_QUEUE_ID: offset} for key, offset in body.lmq_offset_table.items()}}
+
+
+def kernel_tables(broker: Broker) -> list[KernelTable]:
+    """The tables, in the order in which they are copied."""
+    topics, groups, offsets = _Topics(broker), _Groups(broker), _Offsets(broker)
+    return [
+        KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,
+                                _COPY_PERIOD_MS, vip=True), topics.is_current),
+        KernelTable(SyncedTable("groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                                groups.take, _COPY_PERIOD_MS), groups.is_current),
+        KernelTable(SyncedTable("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET,
+                                offsets.take, _COPY_PERIOD_MS, follows_log=True), lambda: True),
+    ]

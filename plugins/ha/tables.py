@@ -1,0 +1,258 @@
+"""A slave's copies of its master's tables: topics, groups, consumer offsets, and those of plugins.
+
+Each table is asked for again and again; what differs is changed here, so that a table that did not
+change is not saved again. A table that says what was done with messages waits until the log here is
+as long as the master's was: a slave that took over with less would take messages for done that it
+does not have. While the master's log ends before the one here, as after the loss of its disk, no
+table is taken.
+
+Source: SlaveSynchronize @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.api import BrokerError, RequestRefused, ResponseCode
+from twistmq.broker.api.errors import RemotingError
+from twistmq.broker.api.observe import Outage
+from twistmq.plugins.ha.ask import ask, log_end_of, vip_address
+from twistmq.plugins.ha.kernel_tables import KernelTable, kernel_tables
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+    from twistmq.broker.api.requests import SyncedTable
+
+__all__ = ["TableCopies"]
+
+#: After this time a master is asked again for a table that it did not know, ms.
+_UNKNOWN_MS: Final = 600_000
+
+
+@dataclass(slots=True)
+class _Copied:
+    """A table, and how its copies go.
+
+    :param is_current: whether the table here is still as it was copied.
+    """
+
+    table: SyncedTable
+    is_current: Callable[[], bool]
+    outage: Outage = field(default_factory=Outage)
+    #: When it was last as the master's, by the clock for durations, ms.
+    copied_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A request to the master, and the tables that are in its answer."""
+
+    code: int
+    vip: bool
+    follows_log: bool
+    tables: list[_Copied]
+    #: When it is due, by the clock for durations, ms.
+    due_ms: int = 0
+    #: The answer that was taken last.
+    digest: bytes = b""
+    #: An answer, and the offset that the log here must reach first.
+    waiting: tuple[bytes, int] | None = None
+    outage: Outage = field(default_factory=Outage)
+    #: Whether the master at this address said that it does not know the request.
+    is_unknown: bool = False
+
+    @property
+    def period_ms(self) -> int:
+        return min(each.table.period_ms for each in self.tables)
+
+    @property
+    def names(self) -> str:
+        return ", ".join(each.table.name for each in self.tables)
+
+
+class TableCopies:
+    """Copies the tables of one slave.
+
+    :param master: where the master answers requests, "host:port"; empty while none is known.
+    """
+
+    log = Logger()
+
+    def __init__(self, broker: Broker, master: Callable[[], str]) -> None:
+        self._broker = broker
+        self._master = master
+        self._answers: list[_Answer] = []
+        #: The master that was asked last.
+        self._address = ""
+        self._silent, self._shorter = Outage(), Outage()
+
+    def copy_due(self, now_ms: int) -> Deferred[None] | None:
+        """Copy the tables that are due; a broker that is no slave copies none. Periodic."""
+        address = self._master() if self._broker.is_slave else ""
+        if address != self._address:
+            self._begin(address)
+        if not address or address == self._broker.broker_address:
+            return None
+        return Deferred.fromCoroutine(self._copy(address))
+
+    def _begin(self, address: str) -> None:
+        """Forget the answers of another master."""
+        self._address = address
+        self._shorter.ends()
+        if not self._answers:
+            self._answers = _answers(kernel_tables(self._broker),
+                                     self._broker.hooks.collect_synced_tables())
+        for answer in self._answers:
+            answer.due_ms, answer.digest, answer.waiting = 0, b"", None
+            answer.is_unknown = False
+
+    # --- a round
+
+    async def _copy(self, address: str) -> None:
+        due_ms = self._broker.steady.now_ms()
+        due = [answer for answer in self._answers
+               if answer.waiting is None and answer.due_ms <= due_ms]
+        if due:
+            await self._ask(address, due, due_ms)
+        for answer in self._answers:
+            if answer.waiting is not None and answer.waiting[1] <= self._reached:
+                await self._take(address, answer)
+
+    @property
+    def _reached(self) -> int:
+        """Up to here messages of the log can be read."""
+        return self._broker.store.dispatch.offset
+
+    async def _ask(self, address: str, due: Sequence[_Answer], due_ms: int) -> None:
+        """Ask for tables, and then how long the log was at most when the master answered."""
+        own_end = self._broker.store.commit_log.max_offset
+        bodies: list[tuple[_Answer, bytes]] = []
+        for answer in due:
+            answer.due_ms = due_ms + answer.period_ms
+            try:
+                bodies.append((answer, await self._body(address, answer)))
+            except RequestRefused as error:
+                self._refused(address, answer, error)
+            except RemotingError as error:
+                # It does not answer, and would not answer the rest.
+                self._failed(self._silent, address, "its tables", error)
+                return
+            else:
+                answer.outage.ends()
+        if not bodies:
+            return
+        try:
+            end = await log_end_of(self._broker, address)
+        except BrokerError as error:
+            self._failed(self._silent, address, "the end of its log", error)
+            return
+        self._silent.ends()
+        if self._is_shorter(address, end, own_end):
+            return
+        for answer, body in bodies:
+            answer.waiting = body, end if answer.follows_log else 0
+
+    async def _body(self, address: str, answer: _Answer) -> bytes:
+        """:raises BrokerError: when the master does not give it."""
+        if answer.vip:
+            try:
+                return await ask(self._broker, vip_address(address), answer.code)
+            except RemotingError:
+                # The port two below may be closed to this host.
+                pass
+        return await ask(self._broker, address, answer.code)
+
+    def _refused(self, address: str, answer: _Answer, error: RequestRefused) -> None:
+        """The master has no such table: an older one is asked seldom, and that is said once."""
+        if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._failed(answer.outage, address, answer.names, error)
+            return
+        answer.due_ms += _UNKNOWN_MS
+        if not answer.is_unknown:
+            answer.is_unknown = True
+            self.log.info("the master at {address} has no {names} to copy (request {code})",
+                          address=address, names=answer.names, code=answer.code)
+
+    def _failed(self, outage: Outage, address: str, names: str, error: Exception) -> None:
+        if outage.begins():
+            self.log.warn("the master at {address} does not give {names}: {error}",
+                          address=address, names=names, error=str(error))
+
+    def _is_shorter(self, address: str, end: int, own_end: int) -> bool:
+        """Whether the master lacks messages that are here: so may its tables."""
+        if end >= own_end:
+            self._shorter.ends()
+            return False
+        if self._shorter.begins():
+            self.log.error(
+                "the log of the master at {address} ends at {end}, before the one here, at "
+                "{own_end}: its tables are not copied", address=address, end=end, own_end=own_end)
+        return True
+
+    # --- taking
+
+    async def _take(self, address: str, answer: _Answer) -> None:
+        """Take the tables of an answer, unless they are as they were."""
+        assert answer.waiting is not None
+        body, _ = answer.waiting
+        answer.waiting = None
+        digest = taken = blake2b(body, digest_size=16).digest()
+        for each in answer.tables:
+            # A broker that became master, or follows another one, takes nothing of this one.
+            if not self._broker.is_slave or self._master() != address:
+                return
+            is_same = digest == answer.digest and each.is_current()
+            if is_same or await self._taken(address, each, body):
+                each.copied_ms = self._broker.steady.now_ms()
+            else:
+                taken = b""
+        answer.digest = taken
+
+    async def _taken(self, address: str, copied: _Copied, body: bytes) -> bool:
+        """Take one table; :returns: whether that could be."""
+        try:
+            waiting = copied.table.take(body)
+            if waiting is not None:
+                await waiting
+        except (BrokerError, OSError) as error:
+            self._failed(copied.outage, address, copied.table.name, error)
+            return False
+        copied.outage.ends()
+        return True
+
+    def take_reached(self) -> Deferred[None]:
+        """Take what waits for the log and was reached: this broker becomes a master."""
+        async def take() -> None:
+            for answer in self._answers:
+                if answer.waiting is not None and answer.waiting[1] <= self._reached:
+                    await self._take(self._address, answer)
+                answer.waiting = None
+
+        return Deferred.fromCoroutine(take())
+
+    # --- figures
+
+    def ages_ms(self) -> dict[str, int]:
+        """How long ago each table was as the master's, by name, ms; those that never were lack."""
+        now_ms = self._broker.steady.now_ms()
+        return {each.table.name: now_ms - each.copied_ms
+                for answer in self._answers for each in answer.tables
+                if each.copied_ms is not None}
+
+
+def _answers(kernel: Sequence[KernelTable], tables: Sequence[SyncedTable]) -> list[_Answer]:
+    """The requests for tables; those that one request gives are together."""
+    answers: dict[tuple[int, bool, bool], _Answer] = {}
+    copied = [*(_Copied(each.table, each.is_current) for each in kernel),
+              *(_Copied(table, lambda: True) for table in tables)]
+    for each in copied:
+        table = each.table
+        key = (table.code, table.vip, table.follows_log)
+        answers.setdefault(key, _Answer(*key, [])).tables.append(each)
+    return list(answers.values())

@@ -1,0 +1,100 @@
+"""Consumer offsets on their way from slaves back to a master that returns."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.logger import capturedLogs, formatEvent
+
+from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.plugins import ha
+from twistmq.plugins.ha.offsets_return import take_offsets_back
+
+
+class OffsetsReturnTests(GroupCase):
+    """A master with ten messages in a queue; its group is at 5."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for _ in range(10):
+            self.send()
+        self.master.kernel.consumer_offset.commit("peer", "g", "T", 0, 5)
+        self.copy_log()
+        self.pass_time()
+        self.members = {0: MASTER, 1: SLAVE}
+
+    def taking(self, box: KernelBox | None = None) -> Deferred[None]:
+        box = box or self.master
+        box.host.has_name_servers = True
+        box.host.find_members = self.find_members
+        return ensureDeferred(take_offsets_back(box.kernel))
+
+    def commit(self, offset: int) -> None:
+        """The group goes on with the slave."""
+        self.slave.kernel.consumer_offset.commit("peer", "g", "T", 0, offset)
+
+    def offset(self) -> int:
+        return self.master.kernel.consumer_offset.query("g", "T", 0)
+
+    def test_the_larger_offset_wins(self) -> None:
+        """Of the slave or of the master; one line says so."""
+        self.commit(8)
+        with capturedLogs() as events:
+            self.successResultOf(self.taking())
+        self.assertEqual(self.offset(), 8)
+        self.assertIn(f"1 consumer offsets were taken back from the slave at {SLAVE}",
+                      [formatEvent(event) for event in events])
+        self.commit(2)
+        self.successResultOf(self.taking())
+        self.assertEqual(self.offset(), 8)
+
+    def test_no_offset_is_behind_the_end_of_its_queue(self) -> None:
+        """The master lost these messages; the next ones are not skipped."""
+        self.commit(12)
+        self.slave.kernel.consumer_offset.commit("peer", "g", "Gone", 0, 7)
+        self.successResultOf(self.taking())
+        self.assertEqual(self.offset(), 10)
+        self.assertEqual(self.master.kernel.consumer_offset.query("g", "Gone", 0), 0)
+
+    def test_a_slave_that_does_not_answer_holds_up_nothing(self) -> None:
+        """Nor do name servers, or an answer that is no table; each is said."""
+        self.commit(8)
+        del self.servers[SLAVE]
+        with capturedLogs() as events:
+            self.successResultOf(self.taking())
+            self.answers[SLAVE, RequestCode.GET_ALL_CONSUMER_OFFSET] = RemotingCommand(0, body=b"x")
+            self.successResultOf(self.taking())
+            self.members = BrokerError("there are no name servers")
+            self.successResultOf(self.taking())
+        lines = [formatEvent(event) for event in events]
+        self.assertEqual(sum("taken back" in line for line in lines), 3, lines)
+        self.assertEqual(self.offset(), 5)
+
+    def test_only_a_master_with_messages_asks(self) -> None:
+        """No slave does, and no broker with an empty log."""
+        self.asked.clear()
+        self.successResultOf(self.taking(self.slave))
+        self.master.stop()
+        self.master_disk = type(self.master_disk)()
+        self.master = self.start_master()
+        self.successResultOf(self.taking())
+        self.assertEqual(self.asked, [])
+
+    def test_it_is_done_within_the_start(self) -> None:
+        """Before the broker answers requests: the hook of the start waits for it."""
+        self.commit(8)
+        self.master.kernel.host.has_name_servers = True  # type: ignore[misc]
+        found: Deferred[dict[int, str]] = Deferred()
+
+        async def find_members(broker_name: str) -> dict[int, str]:
+            return await found
+
+        self.master.host.find_members = find_members  # type: ignore[method-assign]
+        started = self.master.plugin(ha.Plugin).on_start()
+        self.assertNoResult(started)
+        found.callback({1: SLAVE})
+        self.successResultOf(started)
+        self.assertEqual(self.offset(), 8)

@@ -1,0 +1,261 @@
+"""A slave's copies of its master's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import ensureDeferred
+from twisted.logger import LogLevel, capturedLogs, formatEvent
+
+from tests.plugins.ha.group_case import MASTER, GroupCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RemotingTimeout
+from twistmq.broker.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DataVersion,
+    LmqConsumerOffsetSerializeWrapper,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.plugins import ha
+from twistmq.plugins.ha.kernel_tables import offsets_of
+
+VIP = "127.0.0.1:10909"
+
+
+class CopyTests(GroupCase):
+    """What changes on the master is on the slave within five seconds."""
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        return self.slave.kernel.consumer_offset.table
+
+    def commit(self, offset: int, topic: str = "T", queue_id: int = 0) -> None:
+        self.master.kernel.consumer_offset.commit("peer", "g", topic, queue_id, offset)
+
+    def lines(self, events: list[Any]) -> list[str]:
+        """The lines above debug, of the slave's copies."""
+        return [formatEvent(event) for event in events
+                if event["log_level"] > LogLevel.debug and "ha" in event["log_namespace"]]
+
+    def test_topics_groups_and_their_versions(self) -> None:
+        """What is created, changed and deleted; queues of a deleted topic go as well."""
+        theirs = self.master.kernel
+        ours = self.slave.kernel
+        theirs.topic_config.update(TopicConfig("T", 4, 4), {})
+        theirs.subscription_group.update(SubscriptionGroupConfig("g", retry_max_times=3), {})
+        theirs.subscription_group.forbid("g", "T", 2, forbidden=True)
+        self.send()
+        self.copy_log()
+        self.pass_time()
+        theirs.topic_config.update(TopicConfig("T", 8, 8), {"+message.type": "FIFO"})
+        self.pass_time()
+        for name in ("topic_config", "subscription_group"):
+            our, their = getattr(ours, name), getattr(theirs, name)
+            self.assertEqual((our.table, our.data_version), (their.table, their.data_version))
+        self.assertEqual(ours.subscription_group.forbidden, {"g": {"T": 4}})
+        self.assertIn("T", ours.store.queues.ids_by_topic())
+        theirs.tables.delete_topic("T")
+        theirs.tables.delete_group("g", clean_offset=False)
+        self.pass_time()
+        self.assertNotIn("T", ours.topic_config.table)
+        self.assertNotIn("T", ours.store.queues.ids_by_topic())
+        self.assertNotIn("g", ours.subscription_group.table)
+        self.assertEqual(ours.topic_config.data_version, theirs.topic_config.data_version)
+
+    def test_an_unchanged_minute_writes_no_file(self) -> None:
+        """Nor is any table's version another one."""
+        self.send()
+        self.commit(1)
+        self.copy_log()
+        self.pass_time()
+        self.slave.kernel.persist()
+        version = self.slave.kernel.topic_config.data_version.encode()
+        written: list[str] = []
+        write = self.slave_disk.write_file_atomically
+
+        def writing(path: str, data: bytes, **options: Any) -> None:
+            written.append(path)
+            write(path, data, **options)
+
+        self.slave_disk.write_file_atomically = writing  # type: ignore[assignment,method-assign]
+        self.pass_time(60_000)
+        self.slave.kernel.persist()
+        self.assertEqual(written, [])
+        self.assertEqual(self.slave.kernel.topic_config.data_version.encode(), version)
+
+    def test_a_change_on_the_slave_is_undone(self) -> None:
+        """Its tables are the master's."""
+        self.pass_time()
+        self.slave.kernel.topic_config.update(TopicConfig("Mine", 4, 4), {})
+        self.slave.kernel.subscription_group.update(SubscriptionGroupConfig("mine"), {})
+        self.pass_time()
+        self.assertNotIn("Mine", self.slave.kernel.topic_config.table)
+        self.assertNotIn("mine", self.slave.kernel.subscription_group.table)
+
+    def test_offsets_wait_for_their_messages(self) -> None:
+        """An offset of messages that the slave does not have would skip those that it gets."""
+        self.send()
+        self.copy_log()
+        self.pass_time()
+        self.send()
+        self.commit(2)
+        self.pass_time()
+        self.assertEqual(self.offsets(), {})
+        self.copy_log()
+        self.pass_time(250)
+        self.assertEqual(self.offsets(), {"T@g": {0: 2}})
+        self.assertEqual(self.slave.kernel.consumer_offset.data_version,
+                         self.master.kernel.consumer_offset.data_version)
+
+    def test_a_master_moves_offsets_back(self) -> None:
+        """As an operator there told it to."""
+        for _ in range(3):
+            self.send()
+        self.commit(3)
+        self.copy_log()
+        self.pass_time()
+        self.commit(1)
+        self.pass_time()
+        self.assertEqual(self.offsets(), {"T@g": {0: 1}})
+
+    def test_tables_of_plugins(self) -> None:
+        """Delay offsets follow the log too."""
+        self.send(DELAY="1")
+        self.copy_log()
+        self.pass_time()
+        body = b'{"offsetTable":{1:7}}'
+        self.answers[MASTER, RequestCode.GET_ALL_DELAY_OFFSET] = RemotingCommand(0, body=body)
+        self.send()
+        self.pass_time()
+        code = RequestCode.GET_ALL_DELAY_OFFSET
+        self.assertNotIn(b"1:7", self.slave.ask(code).body)
+        self.copy_log()
+        self.pass_time(250)
+        self.assertIn(b"1:7", self.slave.ask(code).body)
+
+    def test_the_ports_that_are_asked(self) -> None:
+        """Topics by the VIP port, others by the main port; by this one if the VIP port is shut."""
+        self.pass_time(3000)
+        self.assertIn((VIP, RequestCode.GET_ALL_TOPIC_CONFIG), self.asked)
+        self.assertIn((MASTER, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), self.asked)
+        self.assertNotIn((MASTER, RequestCode.GET_ALL_TOPIC_CONFIG), self.asked)
+        del self.servers[VIP]
+        self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+        self.pass_time()
+        self.assertIn((MASTER, RequestCode.GET_ALL_TOPIC_CONFIG), self.asked)
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+
+    def test_a_table_that_an_older_master_lacks_is_said_once(self) -> None:
+        """It is asked for seldom; the others are copied."""
+        code = RequestCode.GET_ALL_DELAY_OFFSET
+        self.answers[MASTER, code] = RemotingCommand(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=" request type 45 not supported")
+        self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+        with capturedLogs() as events:
+            self.pass_time(60_000)
+        self.assertEqual(self.lines(events), [
+            f"the master at {MASTER} has no delay offsets to copy (request 45)"])
+        self.assertEqual(self.asked.count((MASTER, code)), 1)
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+
+    def test_a_master_that_does_not_answer_is_said_once(self) -> None:
+        """When it is there again, copying goes on."""
+        self.pass_time()
+        servers = dict(self.servers)
+        self.servers.clear()
+        with capturedLogs() as events:
+            self.pass_time(60_000)
+        self.assertEqual(len(self.lines(events)), 1, self.lines(events))
+        self.servers.update(servers)
+        self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+        self.pass_time()
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+
+    def test_answers_that_are_no_tables_change_nothing(self) -> None:
+        """Each is said once, and the others are copied."""
+        self.pass_time()
+        before = dict(self.slave.kernel.topic_config.table)
+        self.answers[VIP, RequestCode.GET_ALL_TOPIC_CONFIG] = RemotingCommand(
+            0, body=b'{"topicConfigTable":{"a/b":{"topicName":"a/b"}}}')
+        self.answers[MASTER, RequestCode.GET_ALL_CONSUMER_OFFSET] = RemotingCommand(
+            0, body=b"no table")
+        self.master.kernel.subscription_group.update(SubscriptionGroupConfig("new"), {})
+        with capturedLogs() as events:
+            self.pass_time(30_000)
+        self.assertEqual(len(self.lines(events)), 2, self.lines(events))
+        self.assertEqual(self.slave.kernel.topic_config.table, before)
+        self.assertIn("new", self.slave.kernel.subscription_group.table)
+
+    def test_nothing_is_taken_of_a_master_that_lost_its_log(self) -> None:
+        """Its tables may be lost as well: the slave would delete all topics."""
+        self.send()
+        self.copy_log()
+        self.pass_time()
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+        self.master.stop()
+        self.master_disk = type(self.master_disk)()
+        self.master = self.start_master()
+        with capturedLogs() as events:
+            self.pass_time(30_000)
+        self.assertEqual(len(self.lines(events)), 1, self.lines(events))
+        self.assertIn("its tables are not copied", self.lines(events)[0])
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+
+    def test_a_log_whose_end_is_not_told_takes_nothing(self) -> None:
+        """The runtime table may lack the row, or not come."""
+        for answer in (RemotingCommand(0, body=b'{"table":{}}'), RemotingTimeout("no reply")):
+            self.answers[MASTER, RequestCode.GET_BROKER_RUNTIME_INFO] = answer
+            self.master.kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+            self.pass_time()
+            self.assertNotIn("T", self.slave.kernel.topic_config.table)
+
+    def test_a_promoted_broker_copies_nothing_more(self) -> None:
+        """What waits for the log, and was reached, it takes at once."""
+        self.send()
+        self.commit(1)
+        self.pass_time()
+        self.copy_log()
+        tables = self.slave.plugin(ha.Plugin).tables
+        self.successResultOf(tables.take_reached())
+        self.assertEqual(self.offsets(), {"T@g": {0: 1}})
+        self.successResultOf(ensureDeferred(self.slave.kernel.change_role("ASYNC_MASTER", 0)))
+        self.asked.clear()
+        self.pass_time()
+        self.assertEqual(self.asked, [])
+
+    def test_a_broker_does_not_copy_from_itself(self) -> None:
+        """A name server may still tell it its own address."""
+        self.slave.kernel.settings.put("ha.master", self.slave.kernel.broker_address)
+        self.pass_time()
+        self.assertEqual(self.asked, [])
+
+    def test_ages(self) -> None:
+        """Of each table, since it was last as the master's."""
+        ages = self.slave.plugin(ha.Plugin).tables.ages_ms
+        self.assertEqual(ages(), {})
+        self.pass_time(3000)
+        self.assertEqual(set(ages()), {"topics", "groups", "consumer offsets", "delay offsets"})
+        self.servers.clear()
+        self.pass_time(30_000)
+        self.assertTrue(all(30_000 <= age <= 33_500 for age in ages().values()), ages())
+
+    def test_a_large_table_is_read_on_a_thread(self) -> None:
+        """In Apache's dialect, as a Java master writes offsets: with numbers as bare keys."""
+        rows = ",".join(f'"T@group-{number}":{{0:1,1:2}}' for number in range(12_000))
+        body = b'{"offsetTable":{%b}}' % rows.encode()
+        self.assertGreater(len(body), 256 * 1024)
+        self.answers[MASTER, RequestCode.GET_ALL_CONSUMER_OFFSET] = RemotingCommand(0, body=body)
+        for _ in range(400):
+            self.pass_time(250)
+            self.slave.kernel.background.step()
+        self.assertEqual(len(self.offsets()), 12_000)
+
+    def test_offsets_of_light_queues(self) -> None:
+        """A broker with enableLmq tells them apart."""
+        body = LmqConsumerOffsetSerializeWrapper(
+            {"T@g": {1: 5}}, DataVersion(), {}, {"%LMQ%a@g": 7})
+        self.assertEqual(offsets_of(body), {"T@g": {1: 5}, "%LMQ%a@g": {0: 7}})
+        plain = LmqConsumerOffsetSerializeWrapper.decode(
+            ConsumerOffsetSerializeWrapper({"T@g": {1: 5}}).encode())
+        self.assertEqual(offsets_of(plain), {"T@g": {1: 5}})
