@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.interop.clients import HERE
+from tests.interop.clients import HERE, go_program
 from tests.interop.java_process import JavaProcess, LineProcess
 from tests.interop.peer import Peer
 from tests.interop.ports import free_port
@@ -36,10 +36,10 @@ from twistmq.broker.wire.headers.client import GetConsumerConnectionListRequestH
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Message, Producer
 
-__all__ = ["CONCURRENT", "ORDERLY", "OURS", "QUEUES", "MixedGroup", "Work", "both_brokers",
+__all__ = ["CONCURRENT", "GO", "ORDERLY", "OURS", "QUEUES", "MixedGroup", "Work", "both_brokers",
            "change_often", "copies", "faults_of", "order_faults", "overlaps"]
 
-CONCURRENT, ORDERLY, OURS = "MixedConcurrent", "MixedOrderly", "ours"
+CONCURRENT, ORDERLY, OURS, GO = "MixedConcurrent", "MixedOrderly", "ours", "go"
 #: Queues of a topic at each broker.
 QUEUES: Final = 8
 #: Brokers keep a lock for so long that members who renew it each 20 s do not lose it, ms.
@@ -135,14 +135,23 @@ class MixedGroup:
     # --- changes
 
     def start(self, name: str, kind: str) -> None:
-        """A member joins. :param kind: ``OURS``, or the release of Apache's client."""
-        words = [self._namesrv, CONCURRENT, ORDERLY, str(self._work_ms)]
-        self.processes[name] = (
-            LineProcess([sys.executable, "-P", str(HERE / "group_member.py"), *words])
-            if kind == OURS else
-            JavaProcess(kind, "GroupMember", *words, properties=self._properties))
+        """A member joins.
+
+        :param kind: ``OURS``, the release of Apache's Java client, or ``GO``, whose members are in
+            the group ``CONCURRENT`` only.
+        """
+        self.processes[name] = self._program(kind)
         self.processes[name].wait_for("started")
         self.living.append(name)
+
+    def _program(self, kind: str) -> LineProcess:
+        words = [self._namesrv, CONCURRENT, ORDERLY, str(self._work_ms)]
+        if kind == OURS:
+            return LineProcess([sys.executable, "-P", str(HERE / "group_member.py"), *words])
+        if kind == GO:
+            words.remove(ORDERLY)
+            return LineProcess([str(go_program("go_member")), *words])
+        return JavaProcess(kind, "GroupMember", *words, properties=self._properties)
 
     def kill(self, name: str) -> None:
         """A member is killed."""

@@ -47,6 +47,20 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
+def broker_processes(data: Path) -> dict[str, int]:
+    """The brokers' processes of an ``up`` with a folder, by name."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if f"storePathRootDir={data}/store/" in "\0".join(arguments):
+            name = next(text for text in arguments if text.startswith("brokerName=b-"))
+            found[name.partition("=")[2]] = int(folder.name)
+    return found
+
+
 class SupervisorTestCase(SynchronousTestCase):
     """Commands with a folder of their own."""
 
@@ -100,19 +114,6 @@ class SupervisorTestCase(SynchronousTestCase):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
-    def broker_processes(self) -> dict[str, int]:
-        """The brokers' processes, by name."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                arguments = (folder / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
-            if f"storePathRootDir={self.data}/store/" in "\0".join(arguments):
-                name = next(text for text in arguments if text.startswith("brokerName=b-"))
-                found[name.partition("=")[2]] = int(folder.name)
-        return found
-
 
 class SupervisorTests(SupervisorTestCase):
     """``twistmq up --brokers 2``."""
@@ -129,7 +130,7 @@ class SupervisorTests(SupervisorTestCase):
             sent = {producer.send("T", b"%d" % number).queue.broker_name for number in range(40)}
         self.assertEqual(sent, {"b-0", "b-1"})
         self.assertEqual(self.stop(), 0)
-        self.assertEqual(self.broker_processes(), {})
+        self.assertEqual(broker_processes(self.data), {})
         for index in range(2):
             self.assertFalse((self.data / f"store/b-{index}/abort").exists())
             self.assertTrue((self.data / f"logs/b-{index}_0/broker.log").exists())
@@ -140,10 +141,10 @@ class SupervisorTests(SupervisorTestCase):
         self.make_topic()
         with Producer(self.namesrv, group="g") as producer:
             sent = {producer.send("T", b"a%d" % number).id for number in range(20)}
-            os.kill(before := self.broker_processes()["b-0"], signal.SIGKILL)
+            os.kill(before := broker_processes(self.data)["b-0"], signal.SIGKILL)
             sent |= {producer.send("T", b"b%d" % number).id for number in range(20)}
             self.read_until(r"boot success")
-            until(lambda: self.broker_processes().get("b-0") not in (None, before), "b-0 again")
+            until(lambda: broker_processes(self.data).get("b-0") not in (None, before), "b-0 again")
             until(lambda: producer.send("T", b"c").queue.broker_name == "b-0", "sends to b-0")
         with Client(self.namesrv) as client:
             found = {message.id for queue in client.read_queues("T", again=True)
@@ -165,10 +166,10 @@ class SupervisorTests(SupervisorTestCase):
             self.assertIn(f'process_open_fds{{node_id="{name}"}}', page)
         self.assertEqual(page.count("# TYPE process_open_fds gauge"), 1)
         self.assertEqual(self.get(self.pages, "/health")[0], 200)
-        os.kill(self.broker_processes()["b-1"], signal.SIGSTOP)
+        os.kill(broker_processes(self.data)["b-1"], signal.SIGSTOP)
         until(lambda: self.get(self.pages, "/health")[0] == 503, "a health page that is red")
         health = json.loads(self.get(self.pages, "/health")[1])
-        os.kill(self.broker_processes()["b-1"], signal.SIGCONT)
+        os.kill(broker_processes(self.data)["b-1"], signal.SIGCONT)
         self.assertEqual([reason.partition(":")[0] for reason in health["reasons"]], ["b-1"])
         self.assertEqual(health["servers"]["b-0"]["status"], "ok")
         self.assertEqual(self.stop(), 0)
@@ -199,9 +200,9 @@ class SupervisorTests(SupervisorTestCase):
     def test_brokers_stop_when_their_supervisor_is_killed(self) -> None:
         """No broker is left behind by a supervisor that kill -9 ends."""
         self.start(*TWISTMQ)
-        self.assertEqual(len(self.broker_processes()), 2)
+        self.assertEqual(len(broker_processes(self.data)), 2)
         self.process.kill()
-        until(lambda: not self.broker_processes(), "the brokers' end")
+        until(lambda: not broker_processes(self.data), "the brokers' end")
         self.assertFalse((self.data / "store/b-0/abort").exists())
 
     def test_a_broker_that_cannot_start_stops_all(self) -> None:
@@ -216,16 +217,16 @@ class SupervisorTests(SupervisorTestCase):
         self.assertRegex(done.stderr, "the broker b-1 did not start: .*cannot listen on "
                                       f"127.0.0.1:{self.base + 10}")
         self.assertNotIn("Traceback", done.stderr)
-        self.assertEqual(self.broker_processes(), {})
+        self.assertEqual(broker_processes(self.data), {})
 
     def test_twistd_runs_several_brokers(self) -> None:
         """twistd has the same option."""
         self.start(*TWISTD, "-n", "--pidfile", "", "twistmq", until_line="2 brokers are up")
-        self.assertEqual(len(self.broker_processes()), 2)
+        self.assertEqual(len(broker_processes(self.data)), 2)
         self.process.send_signal(signal.SIGTERM)
         self.read_until("Server Shut Down")
         self.process.wait(PATIENCE)
-        self.assertEqual(self.broker_processes(), {})
+        self.assertEqual(broker_processes(self.data), {})
 
     def test_systemd_hears_when_all_answer(self) -> None:
         """READY=1 comes when all brokers answer, STOPPING=1 when the supervisor stops."""
