@@ -121,14 +121,15 @@ class Consumer(Generic[T]):
     def _take(self) -> list[tuple[Held[T], ReceivedMessage[T]]]:
         """Wait for messages and take some of one queue."""
         async def take() -> Batch[T] | None:
-            while True:
+            while not self._stopped.is_set():
                 batch = self.member.take(TAKE)
                 if batch is not None:
                     return batch
                 try:
                     await self.member.ready()
                 except Closed:
-                    return None
+                    break
+            return None
 
         batch = self.client.run(take)
         if batch is None:

@@ -119,16 +119,18 @@ class HandingOut(Generic[T]):
         return self.locks is None or held.window.holds_lock(int(self.tasks.now_ms))
 
     async def ready(self) -> None:
-        """Wait until there may be something to hand out.
+        """Wait until there may be something to hand out, or a stop is to be looked for.
 
-        :raises Closed: when the consumer closes.
+        One that was woken does not wait again here: the stop may have come in between.
+
+        :raises Closed: when the consumer stops or closes.
         """
-        while self.is_closing or not self._ready:
-            if self.is_closing:
-                raise Closed("the consumer is closed")
+        if not self.is_closing and not self._ready:
             waiter: Future[None] = Future()
             with self.waiting(waiter):
                 await waiter
+        if self.is_closing:
+            raise Closed("the consumer is closed")
 
     @contextmanager
     def waiting(self, waiter: Future[None]) -> Iterator[None]:

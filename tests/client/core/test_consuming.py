@@ -75,6 +75,19 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(sorted(box.take_all(1000)), sorted(
             number for number in range(40) if number % 4 != 1 or number // 4 >= 7))
 
+    def test_a_stop_reaches_a_wait_that_was_just_woken(self) -> None:
+        """A message that another one takes wakes it, and the stop comes before it looks again."""
+        box = GroupBox(self.broker)
+        box.start()
+        box.take_all()
+        waits = [box.member.tasks.spawn(box.member.ready(), "wait") for _ in range(2)]
+        box.advance(1)
+        self.assertEqual([each.is_done for each in waits], [False, False])
+        box.member._notify()
+        box.member.wake_all()
+        box.advance(1)
+        self.assertEqual([each.is_done for each in waits], [True, True])
+
     def test_an_unknown_offset_is_never_a_number(self) -> None:
         """A broker that cannot say where the group is keeps the queue from being read."""
         self.broker.refusals[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
