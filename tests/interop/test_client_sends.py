@@ -1,0 +1,123 @@
+"""Every kind of send in each style, read by Apache's clients, and the reverse."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Any, NamedTuple
+
+from tests.interop.client_case import NAMES, Broker, ClientTestCase
+from tests.interop.clients import HERE, java_program, run
+from tests.interop.mqadmin import mqadmin
+from twistmq.broker.wire.properties import UNIQ_KEY, WAIT
+
+SHELLS = ("blocking", "aio", "tx")
+#: Seconds that a program of ours may take.
+PATIENCE = 120.0
+
+
+class Told(NamedTuple):
+    """A message as a program told it."""
+
+    id: str
+    body: bytes
+    flag: int
+    properties: dict[str, str]
+
+
+def shell(style: str, broker: Broker, *words: str) -> list[Told]:
+    """Run ``client_shell.py``; the messages that it told."""
+    output = run([sys.executable, "-P", HERE / "client_shell.py", style, broker.where, *words],
+                 PATIENCE)
+    # A warning that is logged is not a message.
+    rows: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines()
+                                  if line.startswith("{")]
+    return [Told(row["id"], base64.b64decode(row["body"]), row["flag"], row["properties"])
+            for row in rows]
+
+
+def java(broker: Broker, *words: str) -> dict[str, list[Told]]:
+    """Run ``EveryByte.java``; the messages that it told, by topic."""
+    output = java_program(broker.client_version, "EveryByte", broker.where, *words)
+    found: dict[str, list[Told]] = {}
+    for line in output.splitlines():
+        event, topic, identity, body, flag, pairs = line.split(" ")
+        assert event in ("message", "sent"), line
+        names = [pair.split(":") for pair in pairs.split(",") if pair]
+        found.setdefault(topic, []).append(Told(
+            identity, base64.b64decode(body), int(flag),
+            {_text(name): _text(value) for name, value in names}))
+    return found
+
+
+def _is_batched(message: Told) -> bool:
+    return message.body.startswith((b"batch", b"auto"))
+
+
+def _text(encoded: str) -> str:
+    return base64.b64decode(encoded).decode()
+
+
+class SendTests(ClientTestCase):
+    """Sends with all brokers."""
+
+    def assert_same(self, broker: Broker, sent: list[Told], read: list[Told]) -> None:
+        """Each message was read once, with its id, body, flag and properties."""
+        is_apache = broker.name != "ours"
+        self.assertEqual(sorted(each.body for each in read), sorted(each.body for each in sent))
+        by_body = {each.body: each for each in read}
+        for each in sent:
+            found = by_body[each.body]
+            self.assertEqual(found.flag, each.flag)
+            # Brokers do not store that the producer waits.
+            given = {name: value for name, value in each.properties.items() if name != WAIT}
+            # Apache's brokers give each message of a batch the id of the batch, of Java's too.
+            if is_apache and _is_batched(each):
+                given.pop(UNIQ_KEY, None)
+            elif each.id:  # A one-way send gives none.
+                self.assertEqual(found.id, each.id)
+            self.assertEqual({**found.properties, **given}, found.properties)
+        alone = [each.id for each in read if not _is_batched(each)]
+        self.assertEqual(len(set(alone)), len(alone))
+
+    def test_java_reads_every_byte_of_our_sends(self) -> None:
+        """All kinds of sends, in three styles, to three brokers, read by both Java clients."""
+        def check(broker: Broker) -> None:
+            codecs = ["zlib"] if broker.name == "4.9.4" else ["zlib", "lz4", "zstd"]
+            sent = {f"Sent-{style}": shell(style, broker, "send", f"Sent-{style}", *codecs)
+                    for style in SHELLS}
+            counts = {len(told) for told in sent.values()}
+            self.assertEqual(counts, {66 + len(codecs)})
+            read = java(broker, "read", str(counts.pop()), *sent)
+            for topic, told in sent.items():
+                self.assert_same(broker, told, read[topic])
+
+        self.on_each(check)
+
+    def test_each_style_reads_every_byte_of_javas_sends(self) -> None:
+        """Sync, async, one-way, batches, and bodies of each codec."""
+        def check(broker: Broker) -> None:
+            topic = "SentByJava"
+            sent = java(broker, "send", topic)[topic]
+            self.assertGreaterEqual(len(sent), 17)
+            for style in SHELLS:
+                self.assert_same(broker, sent, shell(style, broker, "read", topic, str(len(sent))))
+
+        self.on_each(check)
+
+    def test_mqadmin_finds_our_messages_by_their_unique_id(self) -> None:
+        """Apache's tool finds what one style sent to each broker."""
+        def check(broker: Broker) -> None:
+            style = dict(zip(NAMES, SHELLS, strict=True))[broker.name]
+            found = [each for each in shell(style, broker, "send", "Found")
+                     if each.body.startswith((b"async", b"many")) and each.flag == 1]
+            for each in found:
+                # The tool's second command of this kind in one process finds nothing.
+                [text] = mqadmin(broker.where, [f"queryMsgByUniqueKey -t Found -i {each.id}"],
+                                 version=broker.client_version)
+                self.assertRegex(text, r"Topic: +Found\n")
+                self.assertRegex(text, r"Tags: +\[b\]")
+                self.assertRegex(text, r"Keys: +\[k1 all\]")
+
+        self.on_each(check)
