@@ -25,7 +25,7 @@ from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
 from twistmq.client.core.engine import Connection, Engine
 from twistmq.client.core.names import NameServers
 from twistmq.client.core.routes import POLL_MS, Routes
-from twistmq.client.core.tasks import Clock
+from twistmq.client.core.tasks import Clock, Future
 from twistmq.client.errors import Closed, NoRoute, OptionError, RequestRefused, refusal
 from twistmq.client.interceptors import Interceptors
 from twistmq.client.namespace import Namespace
@@ -120,6 +120,8 @@ class ClientCore:
         #: The request messages that wait for replies, see ``core.replies``; None: before the first.
         self.replies: object | None = None
         self._heartbeats = False
+        #: The heartbeat that is under way, by address: its body, and whether it is taken.
+        self._beating: dict[str, tuple[bytes, Future[bool]]] = {}
         self.is_closed = False
         #: The versions of brokers, by address, as their answers to heartbeats say.
         self.versions: dict[str, int] = {}
@@ -174,12 +176,33 @@ class ClientCore:
         ).encode_standard()
 
     async def heartbeat(self, address: str, timeout_ms: float = _HEARTBEAT_TIMEOUT_MS) -> bool:
-        """Send a heartbeat to a broker; :returns: whether it took it."""
+        """Send a heartbeat to a broker; :returns: whether it took it.
+
+        One at a time: a broker may refuse a second while it takes the first. Callers that would
+        send the same share one.
+        """
+        body = self.heartbeat_body()
+        while (under_way := self._beating.get(address)) is not None:
+            taken = await under_way[1]
+            if under_way[0] == body:
+                return taken
+            body = self.heartbeat_body()
         if not self.members:
             return False
+        future: Future[bool] = Future()
+        self._beating[address] = body, future
+        is_taken = False
         try:
-            reply = await self.engine.invoke(address, RequestCode.HEART_BEAT, None,
-                                             self.heartbeat_body(), timeout_ms=timeout_ms)
+            is_taken = await self._beat(address, body, timeout_ms)
+        finally:
+            del self._beating[address]
+            future.set_result(is_taken)
+        return is_taken
+
+    async def _beat(self, address: str, body: bytes, timeout_ms: float) -> bool:
+        try:
+            reply = await self.engine.invoke(address, RequestCode.HEART_BEAT, None, body,
+                                             timeout_ms=timeout_ms)
         except RemotingError as error:
             log.debug("no heartbeat to %s: %s", address, error)
             return False
