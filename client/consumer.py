@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from twistmq.client.blocking import Client, closing_on_error
+from twistmq.client.blocking import Client
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.handling import TAKE, Handling, run_steps
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.replies import reply_to
-from twistmq.client.core.subscriptions import Sql, Topics, subscription
+from twistmq.client.core.subscriptions import Topics
 from twistmq.client.errors import Closed
 from twistmq.client.feeder import Feeder, Results
-from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
+from twistmq.client.member import BlockingMember
+from twistmq.client.messages import ReceivedMessage, SendResult
 from twistmq.client.options import CONSUMER, Where
 from twistmq.client.roles import Parts, build_consumer, parts_of
 
@@ -40,7 +40,7 @@ __all__ = ["Consumer"]
 T = TypeVar("T")
 
 
-class Consumer(Generic[T]):
+class Consumer(BlockingMember[T]):
     """A member of a consumer group.
 
     :param where: the name servers, or a ``Client`` to share.
@@ -67,25 +67,11 @@ class Consumer(Generic[T]):
 
         :param build: makes the core of this kind of consumer.
         """
-        self.client = parts.client
-        self._owns_client = parts.is_own
-        self._is_closed = False
         self._stopped = threading.Event()
-        with closing_on_error(parts):
-            self.member = build(self.client.core, group, topics, parts.options)
-            self._handling = Handling(
-                self.member, parts.options.get("undecodable", "retry"),
-                Results(self.member, self._post).post)
-            self.client.run(self.member.start)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        super()._join(parts, group, topics, build)
+        self._handling = Handling(
+            self.member, parts.options.get("undecodable", "retry"),
+            Results(self.member, self._post).post)
 
     # --- iteration
 
@@ -148,10 +134,6 @@ class Consumer(Generic[T]):
     def _release(self, left: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         for held, messages in _by_queue(left):
             self.member.release(held, messages)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise Closed("the consumer is closed")
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         self.client.loop.post(function, *arguments)
@@ -220,31 +202,6 @@ class Consumer(Generic[T]):
 
     # --- control
 
-    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of some queues or of all; what was read is still handed out."""
-        self._post(self.member.set_paused, queues, True)
-
-    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Undo :meth:`pause`."""
-        self._post(self.member.set_paused, queues, False)
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues of this member now."""
-        return self.client.loop.run_there(self.member.assigned)
-
-    def commit(self) -> None:
-        """Commit now how far the group has come; else it happens each five seconds."""
-        self.client.run(self.member.commit)
-
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
-        """Read one more topic, or change its expression."""
-        name = self.client.core.namespace.topic(topic)
-        self._post(self.member.subscribe, subscription(name, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
-        self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
-
     def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
         """Reply to a message that a producer sent by ``request``.
 
@@ -272,14 +229,8 @@ class Consumer(Generic[T]):
 
         :param timeout_s: how long handlers are waited for.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
         self._set_stopped()
-        if not self.client.core.is_closed:
-            self.client.run(lambda: self.member.close(timeout_s * 1000))
-        if self._owns_client:
-            self.client.close()
+        self._leave(lambda: self.member.close(timeout_s * 1000))
 
 
 def _by_queue(

@@ -107,6 +107,9 @@ class Loop:
         :raises ForkedError: in a child of the process that made the client.
         """
         self.check_process()
+        if threading.current_thread() is self.thread:
+            # In a call-back of the program, such as ``on_assigned``.
+            return function()
         done = threading.Event()
         outcome: Future[T] = Future()
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from twistmq.client.blocking import Client, closing_on_error
+from twistmq.client.blocking import Client
 from twistmq.client.core.held import Batch
 from twistmq.client.core.pull_consumer import PullMember
-from twistmq.client.core.subscriptions import Sql, Topics, subscription
-from twistmq.client.errors import Closed
+from twistmq.client.core.subscriptions import Topics
+from twistmq.client.member import BlockingMember
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 from twistmq.client.options import PULL_CONSUMER, Where
 from twistmq.client.roles import build_pull_consumer, parts_of
@@ -35,7 +34,7 @@ __all__ = ["PullConsumer"]
 T = TypeVar("T")
 
 
-class PullConsumer(Generic[T]):
+class PullConsumer(BlockingMember[T]):
     """A member of a consumer group that is polled, by one thread at a time.
 
     :param where: the name servers, or a ``Client`` to share.
@@ -46,29 +45,16 @@ class PullConsumer(Generic[T]):
         a client too.
     """
 
+    member: PullMember[T]
+
     def __init__(
         self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
         **options: Unpack[PullArguments],
     ) -> None:
-        parts = parts_of(where, Client, PULL_CONSUMER, options)
-        self.client = parts.client
-        self._owns_client = parts.is_own
         #: The messages of the last poll.
         self._delivered: list[Batch[T]] = []
-        self._is_closed = False
-        with closing_on_error(parts):
-            self.member: PullMember[T] = build_pull_consumer(
-                self.client.core, group, topics, parts.options)
-            self.client.run(self.member.start)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._join(parts_of(where, Client, PULL_CONSUMER, options), group, topics,
+                   build_pull_consumer)
 
     def poll(self, max_count: int = 100, timeout_s: float = 5.0) -> list[ReceivedMessage[T]]:
         """Acknowledge the messages of the last poll, and wait for more.
@@ -83,29 +69,12 @@ class PullConsumer(Generic[T]):
         self._delivered = batches
         return [message for batch in batches for message in batch.messages]
 
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
-        """Read one more topic, or change its expression.
-
-        :raises OptionError: when queues are assigned.
-        """
-        wanted = subscription(self.client.core.namespace.topic(topic), expression)
-        self.client.loop.run_there(lambda: self.member.subscribe(wanted))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
-        name = self.client.core.namespace.topic(topic)
-        self.client.loop.run_there(lambda: self.member.unsubscribe(name))
-
     def assign(self, queues: Sequence[MessageQueue]) -> None:
         """Read these queues and no other; see ``Client.read_queues`` for those of a topic.
 
         :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
         """
         self.client.run(lambda: self.member.assign(queues))
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are read now: new ones appear a moment after they were asked for."""
-        return self.client.loop.run_there(self.member.assigned)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue a queue at an offset.
@@ -138,28 +107,6 @@ class PullConsumer(Generic[T]):
         """The offset that is committed for the group; None when there never was one."""
         return self.client.run(lambda: self.member.committed(queue))
 
-    def commit(self) -> None:
-        """Commit now what polls acknowledged; else it happens each five seconds."""
-        self.client.run(self.member.commit)
-
-    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of some queues or of all; what was read is still returned."""
-        self.client.loop.run_there(lambda: self.member.set_paused(queues, True))
-
-    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Undo :meth:`pause`."""
-        self.client.loop.run_there(lambda: self.member.set_paused(queues, False))
-
     def close(self) -> None:
         """Commit what polls acknowledged, and leave the group; a second call does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if not self.client.core.is_closed:
-            self.client.run(self.member.leave)
-        if self._owns_client:
-            self.client.close()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise Closed("the consumer is closed")
+        self._leave(self.member.leave)

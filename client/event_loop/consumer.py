@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, TypeVar
 
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps
 from twistmq.client.core.held import Batch
 from twistmq.client.core.replies import reply_to
-from twistmq.client.core.subscriptions import Sql, Topics, subscription
+from twistmq.client.core.subscriptions import Topics
 from twistmq.client.errors import Closed
 from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import MessageQueue, ReceivedMessage, SendResult
+from twistmq.client.messages import ReceivedMessage, SendResult
 from twistmq.client.roles import Parts, build_consumer
 
 __all__ = ["LoopConsumer"]
@@ -24,7 +24,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=LoopClient)
 
 
-class LoopConsumer(Generic[C, T]):
+class LoopConsumer(LoopMember[C, T]):
     """A member of a consumer group."""
 
     member: Member[T]
@@ -33,35 +33,9 @@ class LoopConsumer(Generic[C, T]):
         self, parts: Parts[C], group: str, topics: Topics,
         build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]] = build_consumer,
     ) -> None:
-        self.client = parts.client
-        self._owns_client = parts.is_own
-        self.member = build(self.client.core, group, topics, parts.options)
+        super().__init__(parts, build(parts.client.core, group, topics, parts.options))
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"), self._post)
-        self._is_started = self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    @waits
-    async def start(self) -> None:
-        """Join the group, in the running loop."""
-        if self._is_closed:
-            raise Closed("the consumer is closed")
-        if not self._is_started:
-            self._is_started = True
-            await self.client.shell.call(self.member.start())
-
-    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
-        function(*arguments)
-        self.client.shell.wake()
 
     # --- messages
 
@@ -158,32 +132,6 @@ class LoopConsumer(Generic[C, T]):
 
     # --- control
 
-    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of some queues or of all; what was read is still handed out."""
-        self.member.set_paused(queues, True)
-
-    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Undo :meth:`pause`."""
-        self.member.set_paused(queues, False)
-
-    def assigned(self) -> list[MessageQueue]:
-        """The queues of this member now."""
-        return self.member.assigned()
-
-    @waits
-    async def commit(self) -> None:
-        """Commit now how far the group has come; else it happens each five seconds."""
-        await self.client.shell.call(self.member.commit())
-
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
-        """Read one more topic, or change its expression."""
-        name = self.client.core.namespace.topic(topic)
-        self._post(self.member.subscribe, subscription(name, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
-        self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
-
     @waits
     async def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
         """Reply to a message that a producer sent by ``request``.
@@ -205,10 +153,5 @@ class LoopConsumer(Generic[C, T]):
     @waits
     async def close(self, timeout_s: float = 10.0) -> None:
         """Stop reading, wait for handlers, commit and leave; a second call does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = self._handling.is_stopped = True
-        if self._is_started and not self.client.core.is_closed:
-            await self.client.shell.call(self.member.close(timeout_s * 1000))
-        if self._owns_client:
-            await self.client.close()
+        self._handling.is_stopped = True
+        await self._leave(self.member.close(timeout_s * 1000))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from twistmq.client.core.held import Batch
 from twistmq.client.core.pop_consumer import PopMember
@@ -28,14 +28,6 @@ class LoopPopConsumer(LoopConsumer[C, T]):
 
     def __init__(self, parts: Parts[C], group: str, topics: Topics) -> None:
         super().__init__(parts, group, topics, build_pop_consumer)
-
-    async def _call(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        try:
-            await self.start()
-        except BaseException:
-            coroutine.close()
-            raise
-        return await self.client.shell.call(coroutine)
 
     @waits
     async def receive(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TypeVar
 
 from twistmq.client.core.held import Batch
 from twistmq.client.core.pull_consumer import PullMember
-from twistmq.client.core.subscriptions import Sql, Topics, subscription
-from twistmq.client.errors import Closed
+from twistmq.client.core.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.event_loop.waits import waits
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 from twistmq.client.roles import Parts, build_pull_consumer
@@ -23,44 +22,16 @@ R = TypeVar("R")
 C = TypeVar("C", bound=LoopClient)
 
 
-class LoopPullConsumer(Generic[C, T]):
+class LoopPullConsumer(LoopMember[C, T]):
     """See :class:`twistmq.client.pull_consumer.PullConsumer`; methods that wait are awaited."""
 
+    member: PullMember[T]
+
     def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
-        self.client = parts.client
-        self._owns_client = parts.is_own
-        self.member: PullMember[T] = build_pull_consumer(
-            self.client.core, group, topics, parts.options)
+        super().__init__(parts, build_pull_consumer(
+            parts.client.core, group, topics, parts.options))
         #: The messages of the last poll.
         self._delivered: list[Batch[T]] = []
-        self._is_started = self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    @waits
-    async def start(self) -> None:
-        """Join the group."""
-        if self._is_closed:
-            raise Closed("the consumer is closed")
-        if not self._is_started:
-            self._is_started = True
-            await self.client.shell.call(self.member.start())
-
-    async def _call(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        try:
-            await self.start()
-        except BaseException:
-            coroutine.close()
-            raise
-        return await self.client.shell.call(coroutine)
 
     @waits
     async def poll(
@@ -78,20 +49,6 @@ class LoopPullConsumer(Generic[C, T]):
             self.member.poll(delivered, max_count, timeout_s * 1000))
         self._delivered = batches
         return [message for batch in batches for message in batch.messages]
-
-    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
-        """Read one more topic, or change its expression.
-
-        :raises OptionError: when queues are assigned.
-        """
-        name = self.client.core.namespace.topic(topic)
-        self.member.subscribe(subscription(name, expression))
-        self.client.shell.wake()
-
-    def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
-        self.member.unsubscribe(self.client.core.namespace.topic(topic))
-        self.client.shell.wake()
 
     @waits
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
@@ -142,25 +99,6 @@ class LoopPullConsumer(Generic[C, T]):
         return await self._call(self.member.committed(queue))
 
     @waits
-    async def commit(self) -> None:
-        """Commit now what polls acknowledged; else it happens each five seconds."""
-        await self._call(self.member.commit())
-
-    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of some queues or of all; what was read is still returned."""
-        self.member.set_paused(queues, True)
-
-    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
-        """Undo :meth:`pause`."""
-        self.member.set_paused(queues, False)
-
-    @waits
     async def close(self) -> None:
         """Commit what polls acknowledged, and leave the group; a second call does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._is_started and not self.client.core.is_closed:
-            await self.client.shell.call(self.member.leave())
-        if self._owns_client:
-            await self.client.close()
+        await self._leave(self.member.leave())

@@ -22,6 +22,7 @@ from twistmq.client import (
     Dead,
     ForkedError,
     Message,
+    MessageQueue,
     Producer,
     ReceivedMessage,
     RemotingConnectError,
@@ -195,6 +196,29 @@ class BlockingTests(ShellCase):
                         if len(seen) == 2:
                             break
                 self.assertEqual(sorted(seen), [3, 10_000])
+
+        return self.in_thread(run)
+
+    def test_a_listener_may_ask_the_consumer_that_calls_it(self) -> Deferred[Any]:
+        """It runs on the client's thread, which does not wait for itself."""
+        def run() -> None:
+            with Producer(self.where) as producer:
+                for topic in ("T", "U"):
+                    producer.send(topic, b"1")
+                consumers: list[Consumer[bytes]] = []
+                has_both = threading.Event()
+
+                def note(_: list[MessageQueue]) -> None:
+                    for consumer in consumers:
+                        consumer.resume()
+                        if {queue.topic for queue in consumer.assigned()} == {"T", "U"}:
+                            has_both.set()
+
+                with Consumer(producer.client, group="g", topics="T",
+                              on_assigned=note) as consumer:
+                    consumers.append(consumer)
+                    consumer.subscribe("U")
+                    self.assertTrue(has_both.wait(30))
 
         return self.in_thread(run)
 

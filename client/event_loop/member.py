@@ -1,0 +1,114 @@
+"""A member of a group in an event loop: the methods that its kinds of consumers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.subscriptions import Sql, subscription
+from twistmq.client.errors import Closed
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.waits import waits
+from twistmq.client.messages import MessageQueue
+from twistmq.client.roles import Parts
+
+__all__ = ["LoopMember"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+C = TypeVar("C", bound=LoopClient)
+
+
+class LoopMember(Generic[C, T]):
+    """A consumer.
+
+    :param member: its core.
+    """
+
+    def __init__(self, parts: Parts[C], member: Member[T]) -> None:
+        self.client = parts.client
+        self._owns_client = parts.is_own
+        self.member = member
+        self._is_started = self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @waits
+    async def start(self) -> None:
+        """Join the group, in the running loop."""
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+        if not self._is_started:
+            self._is_started = True
+            await self.client.shell.call(self.member.start())
+
+    async def _call(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Join, and run a coroutine of the core."""
+        try:
+            await self.start()
+        except BaseException:
+            coroutine.close()
+            raise
+        return await self.client.shell.call(coroutine)
+
+    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function of the core, and let the core run soon."""
+        function(*arguments)
+        self.client.shell.wake()
+
+    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Pull nothing more, of some queues or of all; what was read is still handed out."""
+        self._post(self.member.set_paused, queues, True)
+
+    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Undo :meth:`pause`."""
+        self._post(self.member.set_paused, queues, False)
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues of this member now."""
+        return self.member.assigned()
+
+    @waits
+    async def commit(self) -> None:
+        """Commit now how far the group has come; else it happens each five seconds."""
+        await self._call(self.member.commit())
+
+    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
+        """Read one more topic, or change its expression.
+
+        :raises OptionError: when queues are assigned.
+        """
+        name = self.client.core.namespace.topic(topic)
+        self._post(self.member.subscribe, subscription(name, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self._post(self.member.unsubscribe, self.client.core.namespace.topic(topic))
+
+    @waits
+    async def close(self) -> None:
+        """Leave the group; a second call does nothing."""
+        await self._leave(self.member.close(0))
+
+    async def _leave(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Leave the group by a coroutine of the core, and close a client of its own."""
+        if self._is_closed:
+            coroutine.close()
+            return
+        self._is_closed = True
+        if self._is_started and not self.client.core.is_closed:
+            await self.client.shell.call(coroutine)
+        else:
+            coroutine.close()
+        if self._owns_client:
+            await self.client.close()
