@@ -141,14 +141,13 @@ def encode_batch(messages: Iterable[tuple[int, bytes, str]]) -> bytes:
     """
     parts: list[bytes] = []
     for flag, body, properties in messages:
-        encoded = utf8(properties)
-        if len(encoded) > PROPERTIES_LENGTH_MAX:
-            raise MessageIllegal(f"properties of {len(encoded)} bytes, {PROPERTIES_LENGTH_MAX} fit")
-        size = ITEM_SIZE_MIN + len(body) + len(encoded)
-        parts.append(_HEAD.pack(size, 0, 0, flag, len(body)))
-        parts.append(body)
-        parts.append(_SHORT.pack(len(encoded)))
-        parts.append(encoded)
+        encoded = properties.encode() if properties.isascii() else utf8(properties)
+        length = len(encoded)
+        if length > PROPERTIES_LENGTH_MAX:
+            raise MessageIllegal(f"properties of {length} bytes, {PROPERTIES_LENGTH_MAX} fit")
+        body_length = len(body)
+        parts += (_HEAD.pack(ITEM_SIZE_MIN + body_length + length, 0, 0, flag, body_length), body,
+                  _SHORT.pack(length), encoded)
     return b"".join(parts)
 
 

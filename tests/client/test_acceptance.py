@@ -11,6 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS / "client/ACCEPTANCE.md"
 ROW = re.compile(r"^\| (\d+) [^|]+\| (shown|part|open) \| ([^|]*)\| ([^|]*)\|$")
+#: Speed is not tested: a benchmark shows it.
+BENCH = re.compile(r"`(bench/\w+\.py)`")
 
 
 def rows() -> list[tuple[int, str, list[tuple[str, str]], str]]:
@@ -20,6 +22,7 @@ def rows() -> list[tuple[int, str, list[tuple[str, str]], str]]:
         match = ROW.match(line)
         if match is not None:
             tests = [(path, name) for path, name in re.findall(r"`([\w/.]+)::(\w+)`", match[3])]
+            tests += [(path, "main") for path in BENCH.findall(match[3])]
             found.append((int(match[1]), match[2], tests, match[4].strip()))
     return found
 
