@@ -18,15 +18,17 @@ if TYPE_CHECKING:
         MemoryClient,
         MemoryCluster,
         MemoryMember,
+        MemoryPopMember,
         MemoryProducer,
     )
     from twistmq.client.testing.recording import RecordingProducer
 
-__all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryProducer", "RecordingProducer"]
+__all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember", "MemoryProducer",
+           "RecordingProducer"]
 
 _MODULES: Final = {
     "MemoryClient": "cluster", "MemoryCluster": "cluster", "MemoryMember": "cluster",
-    "MemoryProducer": "cluster", "RecordingProducer": "recording",
+    "MemoryPopMember": "cluster", "MemoryProducer": "cluster", "RecordingProducer": "recording",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -13,15 +13,17 @@ from twisted.internet.task import Clock
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.engine import Close, Connect, Effect, Work, Write
+from twistmq.client.core.pop_consumer import PopMember
 from twistmq.client.core.sending import Sender
 from twistmq.client.core.subscriptions import Topics
 from twistmq.client.core.tasks import Future
 from twistmq.client.messages import Message, ReceivedMessage, SendResult, message_of
-from twistmq.client.roles import build_consumer, build_producer
+from twistmq.client.roles import build_consumer, build_pop_consumer, build_producer
 from twistmq.client.testing.network import Faults, Pipe
 from twistmq.client.testing.servers import MemoryBroker, MemoryNameServer
 
-__all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryProducer"]
+__all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember",
+           "MemoryProducer"]
 
 T = TypeVar("T")
 
@@ -173,6 +175,32 @@ class MemoryMember:
         self.client.run(self.member.close(timeout_ms))
 
 
+class MemoryPopMember:
+    """A member of a consumer group that pops; ``member`` is its core."""
+
+    def __init__(
+        self, client: MemoryClient, group: str, topics: Topics, options: Mapping[str, Any]
+    ) -> None:
+        self.client = client
+        self.member: PopMember[Any] = build_pop_consumer(client.core, group, topics, options)
+        client.run(self.member.start())
+
+    def receive(
+        self, most: int = 32, wait_ms: float = 5_000, invisible_ms: float | None = None
+    ) -> list[ReceivedMessage[Any]]:
+        """Receive messages; as ``PopConsumer.receive``."""
+        batches = self.client.run(self.member.receiving.receive(most, invisible_ms, wait_ms))
+        return [message for batch in batches for message in batch.messages]
+
+    def acknowledge(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
+        """Acknowledge received messages; as ``PopConsumer.acknowledge``."""
+        self.client.run(self.member.receiving.acknowledge(messages))
+
+    def close(self, timeout_ms: float = 10_000) -> None:
+        """Give back what is not finished, and leave the group."""
+        self.client.run(self.member.close(timeout_ms))
+
+
 class MemoryCluster:
     """Brokers, a name server and clients in one process, without sockets and threads.
 
@@ -186,10 +214,12 @@ class MemoryCluster:
     :param seed: of all chance.
     :param brokers: how many; their names are "broker-a" and so on.
     :param settings: of the brokers, texts by name.
+    :param pop: whether the brokers can be popped; each needs 40 MB more for it.
     """
 
     def __init__(
-        self, seed: int = 0, brokers: int = 1, settings: Mapping[str, str] | None = None
+        self, seed: int = 0, brokers: int = 1, settings: Mapping[str, str] | None = None, *,
+        pop: bool = False,
     ) -> None:
         self.chance = random.Random(seed)
         #: How long the cluster runs, ms.
@@ -206,7 +236,7 @@ class MemoryCluster:
             name = f"broker-{chr(ord('a') + number)}"
             self.brokers[name] = MemoryBroker(
                 self._reactor, name, f"10.0.0.{number + 1}:10911", self.name_server,
-                self._steady_ms, settings or {}, seed)
+                self._steady_ms, settings or {}, seed, pop)
         self._servers: dict[str, MemoryBroker | MemoryNameServer] = {
             broker.address: broker for broker in self.brokers.values()}
         self._servers[NAMESRV] = self.name_server
@@ -233,6 +263,12 @@ class MemoryCluster:
     ) -> MemoryMember:
         """A member of a consumer group; ``options`` are those of a ``Consumer``."""
         return MemoryMember(client or self.client(), group, topics, options)
+
+    def pop_member(
+        self, group: str, topics: Topics, client: MemoryClient | None = None, **options: Any
+    ) -> MemoryPopMember:
+        """A member of a group that pops; ``options`` are those of a ``PopConsumer``."""
+        return MemoryPopMember(client or self.client(), group, topics, options)
 
     # --- servers and faults
 

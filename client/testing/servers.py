@@ -23,14 +23,18 @@ from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins.orderly import Plugin as Orderly
+from twistmq.plugins.pop import Plugin as Pop
 from twistmq.plugins.retry import Plugin as Retry
 from twistmq.plugins.schedule import Plugin as Schedule
+from twistmq.plugins.timer import Plugin as Timer
 
 __all__ = ["MemoryBroker", "MemoryNameServer"]
 
 #: How often a broker tells the name server that it is there.
 _REGISTER_MS: Final = 30_000
 _PLUGINS: Final = (("orderly", Orderly), ("retry", Retry), ("schedule", Schedule))
+#: The plugins of a broker that can be popped: retries of popped messages are timed messages.
+_POP_PLUGINS: Final = (*_PLUGINS, ("timer", Timer), ("pop", Pop))
 
 
 class _Periodic:
@@ -78,11 +82,12 @@ class MemoryBroker:
 
     :param steady_ms: the cluster's clock.
     :param settings: texts by name.
+    :param pop: whether it can be popped.
     """
 
     def __init__(
         self, reactor: Clock, name: str, address: str, names: MemoryNameServer,
-        steady_ms: Callable[[], int], settings: Mapping[str, str], seed: int,
+        steady_ms: Callable[[], int], settings: Mapping[str, str], seed: int, pop: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -94,6 +99,7 @@ class MemoryBroker:
         self._names = names
         self._steady_ms = steady_ms
         self._seed = seed
+        self._plugins = _POP_PLUGINS if pop else _PLUGINS
         host, _, port = address.rpartition(":")
         self._settings = {
             "brokerName": name, "brokerIP1": host, "listenPort": port, "brokerIP2": host,
@@ -103,7 +109,7 @@ class MemoryBroker:
 
     def start(self) -> None:
         """Start over what the disk has."""
-        self.box = KernelBox(_PLUGINS, self._settings, self._disk, clock=self._steady_ms)
+        self.box = KernelBox(self._plugins, self._settings, self._disk, clock=self._steady_ms)
         self.box.jump_ms = self.jump_ms
         kernel = self.box.kernel
         kernel.random.seed(self._seed)
