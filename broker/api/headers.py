@@ -39,7 +39,10 @@ from twistmq.broker.wire.headers.pop import (
     PopMessageResponseHeader,
 )
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
+from twistmq.broker.wire.headers.query import (
+    QueryConsumeQueueRequestHeader,
+    ViewMessageRequestHeader,
+)
 from twistmq.broker.wire.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     RecallMessageRequestHeader,
@@ -117,5 +120,6 @@ __all__ = [
     "SendRefusedResponseHeader",
     "UpdateGroupForbiddenRequestHeader",
     "ViewBrokerStatsDataRequestHeader",
+    "ViewMessageRequestHeader",
     "offset",
 ]

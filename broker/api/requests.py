@@ -6,7 +6,7 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 from __future__ import annotations
 
 from twistmq.broker.client.name_servers import Registered
-from twistmq.broker.interfaces import BroadcastClient, WaitingRequests
+from twistmq.broker.interfaces import BroadcastClient, OpenPort, WaitingRequests
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.messages import Channel, DeferredReply, now_or_later
 from twistmq.broker.request.acknowledgement import Stage
@@ -35,6 +35,7 @@ __all__ = [
     "DeferredReply",
     "FileRows",
     "Matches",
+    "OpenPort",
     "PropertyFilter",
     "RecordMaker",
     "Registered",

@@ -10,7 +10,7 @@ Source: DefaultMessageStore.appendToCommitLog, getCommitLogData, CommitLog.appen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from twistmq.broker.errors import StoreError
@@ -79,6 +79,23 @@ class RawLog:
             return (log.peek(offset, size) or b"") if size > 0 else b""
         except OSError as error:
             raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
+
+    def messages(self, offset: int) -> Iterator[tuple[int, int]]:
+        """List the places and sizes of whole messages, up to the end of the log.
+
+        :param offset: where a record begins, or the end.
+        :raises StoreError: when none does, or the disk fails.
+        """
+        log = self._log
+        while offset < self.whole_offset:
+            try:
+                head = log.peek(offset, _HEAD_SIZE)
+            except OSError as error:
+                raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
+            size, is_message = self._size(offset, head or b"")
+            if is_message:
+                yield offset, size
+            offset += size
 
     def append(self, offset: int, data: bytes) -> None:
         """Append bytes of another broker's commit log, all or nothing.

@@ -10,14 +10,16 @@ Source: DefaultHAService, DefaultHAConnection, DefaultHAClient @4.9.4 and @5.3.3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import PeriodicTask, Setting, SettingCheck, hookimpl
+from twistmq.plugins.ha.follower import Follower
 from twistmq.plugins.ha.master import MasterAddress
 from twistmq.plugins.ha.offsets_return import take_offsets_back
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
+from twistmq.plugins.ha.slaves import Slaves
 from twistmq.plugins.ha.tables import TableCopies
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Plugin"]
 
 #: How often a slave looks which tables are to be copied, ms.
-_COPY_PERIOD_MS = 250
+_COPY_PERIOD_MS: Final = 250
+#: How often heartbeats and silences are looked at, and lost connections tried again, ms.
+_TICK_MS: Final = 500
 
 
 class Plugin:
@@ -36,7 +40,11 @@ class Plugin:
         self._broker = broker
         #: Where this slave's master is.
         self.master = MasterAddress(broker.settings)
-        broker.on_registered.append(self.master.registered)
+        self.slaves = Slaves(broker)
+        self.follower = Follower(broker, self.master)
+        self._has_started = False
+        broker.on_registered.extend(
+            (self.master.registered, lambda answers: self.follower.tick()))
         self.tables = TableCopies(broker, lambda: self.master.requests)
 
     @staticmethod
@@ -51,10 +59,39 @@ class Plugin:
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
-        return [PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
+        return [PeriodicTask("look after slaves", _TICK_MS, _TICK_MS, self.slaves.tick),
+                PeriodicTask("look after the connection to the master", _TICK_MS, _TICK_MS,
+                             self.follower.tick),
+                PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
                              self.tables.copy_due)]
 
     @hookimpl
     def on_start(self) -> Deferred[None]:
-        self._broker.hooks.notices.extend(replica_notices(self._broker.settings))
-        return Deferred.fromCoroutine(take_offsets_back(self._broker))
+        broker = self._broker
+        broker.hooks.notices.extend(replica_notices(broker.settings))
+        try:
+            self.slaves.start()
+        except OSError as error:
+            raise broker.settings.error("haListenPort", f"cannot be listened on: {error}") from None
+        broker.health_checks["replication"] = self.follower.health
+        self._has_started = True
+        self._follow()
+        return Deferred.fromCoroutine(take_offsets_back(broker))
+
+    @hookimpl
+    def on_role_change(self, role: str, broker_id: int) -> None:
+        if self._has_started:
+            self.slaves.role_changed()
+            self._follow()
+
+    def _follow(self) -> None:
+        """Follow the master if there is one to follow."""
+        if self._broker.is_slave:
+            self.follower.start()
+        else:
+            self.follower.stop()
+
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        self.follower.stop()
+        return self.slaves.stop()

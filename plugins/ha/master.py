@@ -30,6 +30,8 @@ class MasterAddress:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._told = self._told_ha = ""
+        #: Whether a name server has answered.
+        self.is_told = False
 
     @property
     def requests(self) -> str:
@@ -54,5 +56,6 @@ class MasterAddress:
     def registered(self, answers: Sequence[Registered]) -> None:
         """Take what name servers answered: the first answer counts, as for Apache's slave."""
         answer = answers[0]
+        self.is_told = True
         self._told = answer.master_address or ""
         self._told_ha = answer.ha_address or self._told_ha

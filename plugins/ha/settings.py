@@ -9,7 +9,7 @@ import ipaddress
 from typing import Final
 
 from twistmq.broker.api import Setting, SettingCheck, Settings
-from twistmq.broker.api.config import require_number
+from twistmq.broker.api.config import ports_of, require_number, require_port
 from twistmq.plugins.ha.frames import BODY_SIZE_MAX
 
 __all__ = ["CHECKS", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
@@ -108,7 +108,20 @@ def _check_replicas(settings: Settings) -> None:
                                     "nothing, and sends wait for slaves")
 
 
+def _check_port(settings: Settings) -> None:
+    """:raises SettingsError, BrokerError: when it was given and cannot be listened on."""
+    if not settings.is_given("haListenPort") or not settings.int("haListenPort"):
+        return
+    port = settings.int("haListenPort")
+    whose = ports_of(settings).get(port)
+    if whose is not None:
+        raise settings.error("haListenPort", f"is {whose}; choose another for one of them")
+    require_port(settings, port, "the port for slaves: haListenPort",
+                 settings.text("ha.bind").strip() or None)
+
+
 CHECKS: Final = (
+    SettingCheck(("haListenPort", "ha.bind", "bindAddress", "listenPort"), _check_port),
     SettingCheck((PEERS,), networks),
     SettingCheck(("haMasterAddress", "ha.master"), _check_addresses),
     SettingCheck(("ha.bind",), lambda settings: require_number(settings, "ha.bind")),

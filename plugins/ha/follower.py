@@ -1,0 +1,257 @@
+"""A slave's side of replication: it finds its master, looks at it, connects, and follows its log.
+
+Bytes that come are appended and reported in the turn they are read in; they are made readable in
+slices after it, so that a send that waits for this slave does not wait for that.
+
+Source: DefaultHAClient @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.api import BrokerError, StoreError
+from twistmq.plugins.ha.guard import Guard, LogsDiffer
+from twistmq.plugins.ha.links import MasterLink
+from twistmq.plugins.ha.receiver import Receiver
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.ha.master import MasterAddress
+
+__all__ = ["Follower"]
+
+#: Source: DefaultHAClient.connectMaster, run @5.3.3.
+_CONNECT_TIMEOUT_MS: Final = 5000
+#: From a failure to the next try, ms: the first, and the longest, which is Apache's.
+_PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
+#: The same for logs that differ, which a look at the master does not change.
+_PAUSE_DIFFER_MS: Final = 20_000
+#: A slave that has been without its master so long is not healthy, ms.
+_FAULT_AFTER_MS: Final = 30_000
+_SECOND_MS: Final = 1000
+
+
+class Follower:
+    """Follows the master of one broker."""
+
+    log = Logger()
+
+    def __init__(self, broker: Broker, master: MasterAddress) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self._master = master
+        self._now_ms = broker.steady.awake_ms
+        self._guard = Guard(broker)
+        self._lane = broker.foreground.lane()
+        self._dispatches = False
+        self.link: MasterLink | None = None
+        self._trying: Deferred[None] | None = None
+        self._runs = False
+        #: When it is tried again, and how long it was waited last, ms.
+        self._try_ms = self._pause_ms = 0
+        self._lost_ms = self._now_ms()
+        #: Why there is no connection, as it was said in the log; empty: there is one.
+        self.fault = ""
+        #: Whether the logs differ: then the fault does not pass by itself.
+        self.differs = False
+        #: Where the connection leads; wall clock of the last bytes in and out, Unix ms.
+        self.address = ""
+        self.last_read_ms = self.last_written_ms = 0
+        #: Connections that were made since the start, and bytes of the log that came.
+        self.connections = self.received_bytes = 0
+        self._second_ms, self._second_bytes, self._bytes_before = 0, 0, 0
+        #: Whether a flush is awaited, to report what it covers.
+        self._flushes = False
+
+    # --- life
+
+    def start(self) -> None:
+        """Begin to follow."""
+        if not self._runs:
+            self._runs = True
+            self._try_ms, self._pause_ms = 0, _PAUSE_FIRST_MS
+            self._lost_ms = self._now_ms()
+
+    def stop(self) -> None:
+        """Follow no longer; nothing is appended after this."""
+        self._runs = False
+        if self._trying is not None:
+            self._trying.cancel()
+        if self.link is not None:
+            self.link.end("this broker is no slave any longer, or stops")
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the master is being followed."""
+        return self.link is not None
+
+    def health(self) -> str:
+        """The fault that an operator should see; empty while there is no such fault."""
+        if not self._runs or self.link is not None:
+            return ""
+        silent_ms = self._now_ms() - self._lost_ms
+        if self.differs or silent_ms >= _FAULT_AFTER_MS:
+            return self.fault or f"no connection to the master for {silent_ms // 1000} s"
+        return ""
+
+    # --- connecting
+
+    def tick(self, _: int = 0) -> None:
+        """Heartbeats and silences; connect when that is due; periodic."""
+        if not self._runs:
+            return
+        now_ms = self._now_ms()
+        if self.link is not None:
+            if self.link.tick():
+                self._try_ms = now_ms
+        elif self._trying is None and now_ms >= self._try_ms:
+            self._trying = trying = Deferred.fromCoroutine(self._try())
+            trying.addBoth(self._tried)
+
+    def _tried(self, result: Failure | None) -> None:
+        """A try is over."""
+        self._trying = None
+        if result is None or result.check(CancelledError):
+            return
+        if result.check(LogsDiffer):
+            self.differs = True
+            self._failed(str(result.value), _PAUSE_DIFFER_MS)
+            return
+        if not result.check(BrokerError):
+            self.log.failure("the connection to the master failed", result)
+        self._broker.host.register_soon()
+        self._failed(str(result.value), self._pause())
+
+    async def _try(self) -> None:
+        """Look at the master and connect.
+
+        :raises BrokerError: when there is no master, or it cannot be followed.
+        """
+        master = self._master
+        address = master.replication
+        if not address or not master.requests:
+            raise BrokerError("no name server knows a master")
+        offset = await self._guard.prepare(master.requests)
+        await self._connect(address, offset)
+
+    async def _connect(self, address: str, offset: int) -> None:
+        """:raises RemotingError: when the master does not take the connection."""
+        receiver = Receiver(self._broker.settings, self._store.raw.file_size, offset,
+                            self._now_ms())
+        link = MasterLink(receiver, self._now_ms, self._take, self._ended)
+        await self._broker.host.connect_stream(
+            _OneLink(link), address, timeout_ms=_CONNECT_TIMEOUT_MS)
+        if not self._runs:
+            link.end("this broker is no slave any longer, or stops")
+            return
+        self.link, self.address = link, address
+        self.connections += 1
+        self.fault, self.differs = "", False
+        self._pause_ms = _PAUSE_FIRST_MS
+        self.last_read_ms = self.last_written_ms = self._broker.now_ms()
+        self.log.info("connected to master {address}: the log goes on at {offset}",
+                      address=address, offset=offset)
+
+    def _ended(self, link: MasterLink, why: str) -> None:
+        """The connection is lost."""
+        if self.link is link:
+            self.link = None
+            self._lost_ms = self._now_ms()
+        if self._runs:
+            self._failed(f"the connection to {self.address} is lost: {why}", self._pause())
+
+    def _failed(self, why: str, pause_ms: int) -> None:
+        """Say why there is no connection, unless that was said, and wait."""
+        self._try_ms = max(self._try_ms, self._now_ms() + pause_ms)
+        # Before the first registration there is nothing to say.
+        if why != self.fault and (self._master.is_told or self._master.replication):
+            self.fault = why
+            self.log.warn("the master is not followed: {why}", why=why)
+
+    def _pause(self) -> int:
+        """How long to wait before the next try, ms; longer each time."""
+        pause_ms = self._pause_ms
+        self._pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
+        return pause_ms
+
+    # --- following
+
+    def _take(self, link: MasterLink, offset: int, data: bytes) -> None:
+        """Append what came, and report it."""
+        self._store.raw.append(offset, data)
+        self.last_read_ms = self._broker.now_ms()
+        self._count(len(data))
+        if self._broker.settings.flag("ha.report_flushed"):
+            self._report_flushed()
+        else:
+            link.report(offset + len(data))
+        if not self._dispatches:
+            self._dispatches = True
+            self._lane.run(self._dispatching(), at_once=False)
+
+    def _dispatching(self) -> Generator[None, None, None]:
+        """Make readable what was appended."""
+        try:
+            while self._store.dispatch.step():
+                yield
+        finally:
+            self._dispatches = False
+
+    def _report_flushed(self) -> None:
+        """Report what is on disk, now or when it is."""
+        log = self._store.commit_log
+        if self.link is not None:
+            self.link.report(log.flushed_offset)
+        if self._flushes or log.flushed_offset >= log.max_offset:
+            return
+        flushed = self._store.flush.flushed(log.max_offset)
+        if flushed is not None:
+            self._flushes = True
+            flushed.addCallbacks(self._flushed, self._not_flushed)
+
+    def _flushed(self, _: None) -> None:
+        self._flushes = False
+        if self._runs:
+            self._report_flushed()
+
+    def _not_flushed(self, failure: Failure) -> None:
+        self._flushes = False
+        failure.trap(StoreError)
+        if self.link is not None:
+            self.link.end(str(failure.value))
+
+    # --- figures
+
+    def _count(self, size: int) -> None:
+        now_ms = self._now_ms()
+        elapsed_ms = now_ms - self._second_ms
+        if elapsed_ms >= _SECOND_MS:
+            self._bytes_before = self._second_bytes if elapsed_ms < 2 * _SECOND_MS else 0
+            self._second_ms, self._second_bytes = now_ms, 0
+        self._second_bytes += size
+        self.received_bytes += size
+
+    def received_in_second(self) -> int:
+        """Bytes of the log that came in the last whole second."""
+        self._count(0)
+        return self._bytes_before
+
+
+class _OneLink(Factory):
+    """Gives the one protocol that a connection is made for."""
+
+    noisy = False
+
+    def __init__(self, link: MasterLink) -> None:
+        self._link = link
+
+    def buildProtocol(self, addr: IAddress | None) -> MasterLink:
+        return self._link

@@ -1,0 +1,188 @@
+"""The connections of replication: what sockets give goes to sender or receiver, and back.
+
+A master has at most ``_UNSENT_MAX`` bytes in memory for each slave: when these are with the
+operating system, the transport asks for more. A slave reads nothing while its log is being changed.
+
+Source: DefaultHAConnection, DefaultHAClient @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.interfaces import IPullProducer
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twistmq.broker.api import StoreError
+from twistmq.plugins.ha.frames import StreamBroken, encode_report
+from twistmq.plugins.ha.receiver import Receiver
+from twistmq.plugins.ha.sender import Sender
+
+__all__ = ["MasterLink", "SlaveLink"]
+
+#: Bytes of the log that are given to a transport at a time, and wait there at most.
+_UNSENT_MAX: Final = 256 * 1024
+
+
+@implementer(IPullProducer)
+class SlaveLink(Protocol):
+    """The connection of one slave, at its master.
+
+    :param peer: "host:port".
+    :param now_ms: the clock for silences.
+    :param on_report: called when a report moved, with whether it was the first.
+    :param on_end: called once when the connection is lost, with why.
+    """
+
+    transport: Any
+
+    def __init__(
+        self, sender: Sender, peer: str, now_ms: Callable[[], int],
+        on_report: Callable[[SlaveLink, bool], None], on_end: Callable[[SlaveLink, str], None],
+    ) -> None:
+        self.sender = sender
+        self.peer = peer
+        self._now_ms = now_ms
+        self._on_report, self._on_end = on_report, on_end
+        self._why = ""
+        #: Whether bytes wait in the transport.
+        self._is_full = False
+        #: Whether it is cut off, or about to be.
+        self.is_over = False
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether it counts as a slave."""
+        return self.sender.acked >= 0 and not self.is_over
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, False)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        is_first = not self.has_reported
+        try:
+            moved = self.sender.received(data, self._now_ms())
+        except StreamBroken as error:
+            self.end(str(error))
+            return
+        if moved:
+            self._on_report(self, is_first)
+            if is_first:
+                self.send()
+
+    def send(self) -> None:
+        """Send what is due, unless bytes wait in the transport."""
+        if self._is_full or self.is_over:
+            return
+        try:
+            data = self.sender.frames(_UNSENT_MAX, self._now_ms())
+        except StoreError as error:
+            self.end(f"its bytes cannot be read: {error}")
+            return
+        if data:
+            self._is_full = True
+            self.transport.write(data)
+
+    def resumeProducing(self) -> None:
+        """The transport has sent all."""
+        self._is_full = False
+        self.send()
+
+    def stopProducing(self) -> None:
+        """The connection is lost."""
+        self._is_full = True
+
+    def tick(self) -> None:
+        """Send a heartbeat when it is due, close when the slave is silent; periodic."""
+        now_ms = self._now_ms()
+        if self.sender.is_silent(now_ms):
+            self.end("it was silent too long")
+            return
+        self.send()
+        if not self._is_full and not self.is_over:
+            heartbeat = self.sender.heartbeat(now_ms)
+            if heartbeat:
+                self._is_full = True
+                self.transport.write(heartbeat)
+
+    def end(self, why: str) -> None:
+        """Cut the connection off."""
+        if not self.is_over:
+            self.is_over, self._why = True, why
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.is_over = True
+        self._on_end(self, self._why or "it closed the connection")
+
+
+class MasterLink(Protocol):
+    """The connection to the master, at its slave.
+
+    :param now_ms: the clock for silences.
+    :param take: appends bytes to the log: their offset and they; raises StoreError.
+    :param on_end: called once when the connection is lost, with why.
+    """
+
+    transport: Any
+
+    def __init__(
+        self, receiver: Receiver, now_ms: Callable[[], int],
+        take: Callable[[MasterLink, int, bytes], None],
+        on_end: Callable[[MasterLink, str], None],
+    ) -> None:
+        self.receiver = receiver
+        self._now_ms = now_ms
+        self._take, self._on_end = take, on_end
+        self._why = ""
+        self._is_over = False
+
+    def connectionMade(self) -> None:
+        self.transport.write(encode_report(self.receiver.offset))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        receiver = self.receiver
+        at = receiver.offset
+        try:
+            log_bytes = receiver.received(data, self._now_ms())
+            if log_bytes:
+                self._take(self, at, log_bytes)
+        except (StreamBroken, StoreError) as error:
+            self.end(str(error))
+
+    def report(self, offset: int) -> None:
+        """Tell the master up to where the log is here."""
+        data = self.receiver.report(offset, self._now_ms())
+        if data and not self._is_over:
+            self.transport.write(data)
+
+    def tick(self) -> bool:
+        """Send a heartbeat when it is due; periodic.
+
+        :returns: whether the connection was cut off, because the master is silent.
+        """
+        now_ms = self._now_ms()
+        if self.receiver.is_silent(now_ms):
+            self.end("it was silent too long")
+            return True
+        heartbeat = self.receiver.heartbeat(now_ms)
+        if heartbeat and not self._is_over:
+            self.transport.write(heartbeat)
+        return False
+
+    def end(self, why: str) -> None:
+        """Cut the connection off."""
+        if not self._is_over:
+            self._is_over, self._why = True, why
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self._is_over = True
+        self._on_end(self, self._why or "it closed the connection")

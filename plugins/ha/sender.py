@@ -1,0 +1,125 @@
+"""A slave as its master sees it: the bytes that it gets next, and those that it has.
+
+No network here: bytes of the connection come in and go out, and the time is given.
+
+Source: DefaultHAConnection @5.3.3. Differs from Apache: a report that cannot be one is refused;
+Apache's master takes any number, and counts it as an acknowledgement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twistmq.plugins.ha.frames import ReportReader, StreamBroken, encode_head
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Settings
+    from twistmq.broker.api.store import MessageStore
+
+__all__ = ["Sender"]
+
+_SECOND_MS: Final = 1000
+
+
+class Sender:
+    """The bytes that a master sends to one slave, and the reports that it gets.
+
+    :param now_ms: the time of the connection, on a clock that does not jump.
+    """
+
+    def __init__(self, store: MessageStore, settings: Settings, now_ms: int) -> None:
+        self._store = store
+        self._settings = settings
+        self._reports = ReportReader()
+        #: Where the next frame begins; None: the slave has not asked for anything.
+        self.next_offset: int | None = None
+        #: Up to here the slave has the log; -1: it has not said.
+        self.acked = -1
+        #: Where the last bytes of the log began that were sent.
+        self.sent_from = 0
+        self.read_ms = self.written_ms = now_ms
+        #: Bytes of the log in this second and in the last whole one.
+        self._second_ms, self._sent, self._sent_before = now_ms, 0, 0
+
+    def received(self, data: bytes, now_ms: int) -> bool:
+        """Take what was read; :returns: whether the slave has more than before.
+
+        :raises StreamBroken: when a report cannot be one; the text says why.
+        """
+        self.read_ms = now_ms
+        before = self.acked
+        for offset in self._reports.feed(data):
+            if self.next_offset is None:
+                self.next_offset = self._begin(offset)
+            elif not self.acked <= offset <= self.next_offset:
+                raise StreamBroken(f"it reports {offset}, but it had {self.acked} before and was "
+                                   f"sent up to {self.next_offset}")
+            self.acked = offset
+        return self.acked > before
+
+    def _begin(self, offset: int) -> int:
+        """Where a slave that has the log up to ``offset`` goes on.
+
+        :raises StreamBroken: when this log has nothing that could follow there.
+        """
+        log = self._store.commit_log
+        if offset == 0:
+            if self._settings.flag("ha.send_all"):
+                return log.min_offset
+            return max(log.min_offset, log.max_offset - log.max_offset % log.file_size)
+        if not log.min_offset <= offset <= log.max_offset:
+            raise StreamBroken(f"it asks for {offset}, but the log has bytes from "
+                               f"{log.min_offset} to {log.max_offset}")
+        return offset
+
+    def frames(self, size_max: int, now_ms: int) -> bytes:
+        """Make the frames that are due, of about ``size_max`` bytes together at most.
+
+        :raises StoreError: when the log has no such bytes, or the disk fails.
+        """
+        at = self.next_offset
+        if at is None:
+            return b""
+        raw, most = self._store.raw, self._settings.int("haTransferBatchSize")
+        parts: list[bytes] = []
+        size = 0
+        while size < size_max:
+            data = raw.read(at, most)
+            if not data:
+                break
+            parts += [encode_head(at, len(data)), data]
+            self.sent_from = at
+            at += len(data)
+            size += len(data)
+        if parts:
+            self.next_offset, self.written_ms = at, now_ms
+            self._count(size, now_ms)
+        return b"".join(parts)
+
+    def heartbeat(self, now_ms: int) -> bytes:
+        """The heartbeat that is due, or nothing; none comes before the slave asked."""
+        if self.next_offset is None or (
+                now_ms - self.written_ms <= self._settings.int("haSendHeartbeatInterval")):
+            return b""
+        self.written_ms = now_ms
+        return encode_head(self.next_offset, 0)
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether nothing was read for so long that the connection has to be closed."""
+        return now_ms - self.read_ms > self._settings.int("haHousekeepingInterval")
+
+    def behind_bytes(self) -> int:
+        """How far the slave is behind this log."""
+        return self._store.commit_log.max_offset - self.acked
+
+    def _count(self, size: int, now_ms: int) -> None:
+        elapsed_ms = now_ms - self._second_ms
+        if elapsed_ms >= _SECOND_MS:
+            self._sent_before = self._sent if elapsed_ms < 2 * _SECOND_MS else 0
+            self._second_ms, self._sent = now_ms, 0
+        self._sent += size
+
+    def sent_in_second(self, now_ms: int) -> int:
+        """Bytes of the log that were sent in the last whole second."""
+        self._count(0, now_ms)
+        return self._sent_before

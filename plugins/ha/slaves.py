@@ -1,0 +1,206 @@
+"""The slaves of a master: who may connect, who is sent what, how far each one is.
+
+Connections that have not reported count as no slave. Beyond ``_UNREPORTED_MAX`` of them the oldest
+is closed, so that strangers and probes that only connect keep no slave out.
+
+Source: DefaultHAService @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+
+from twistmq.broker.api import hookimpl
+from twistmq.broker.api.observe import LineRate
+from twistmq.plugins.ha.links import SlaveLink
+from twistmq.plugins.ha.sender import Sender
+from twistmq.plugins.ha.settings import PEERS, networks
+from twistmq.plugins.ha.waits import ReplicaWaits
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker, MessageRecord
+    from twistmq.broker.api.requests import OpenPort
+
+__all__ = ["Slaves"]
+
+#: Connections that have not reported yet; more close the oldest of them.
+_UNREPORTED_MAX: Final = 64
+#: The name under which the hook that wakes senders is registered.
+_HOOK: Final = "ha_senders"
+
+
+class _Wake:
+    """Wakes the senders when records were appended: the hook is there while there are slaves."""
+
+    def __init__(self, slaves: Slaves) -> None:
+        self._slaves = slaves
+
+    @hookimpl
+    def on_dispatch(self, records: Sequence[MessageRecord]) -> None:
+        self._slaves.send_soon()
+
+
+class _Factory(Factory):
+    """Makes the protocol of each connection to the port."""
+
+    noisy = False
+
+    def __init__(self, slaves: Slaves) -> None:
+        self._slaves = slaves
+
+    def buildProtocol(self, addr: IAddress | None) -> SlaveLink | None:
+        return self._slaves.connected(addr)
+
+
+class Slaves:
+    """The slaves of one broker, and its port for them."""
+
+    log = Logger()
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._now_ms = broker.steady.awake_ms
+        self._peers = networks(broker.settings)
+        self._port: OpenPort | None = None
+        #: The connections, the oldest one first.
+        self._links: dict[SlaveLink, None] = {}
+        self._will_send = False
+        self._lines = LineRate()
+        self.waits = ReplicaWaits(broker, lambda: (link.sender.acked for link in self.links))
+        self._stage = self.waits.stage()
+
+    @property
+    def links(self) -> list[SlaveLink]:
+        """The connections that count as slaves."""
+        return [link for link in self._links if link.has_reported]
+
+    # --- life
+
+    def start(self) -> None:
+        """Listen, and tell name servers where.
+
+        :raises OSError: when ``haListenPort`` was given and cannot be opened.
+        """
+        settings = self._broker.settings
+        self._set_stage()
+        if settings.flag("aclEnable") and not self._peers:
+            return
+        interface = settings.text("ha.bind").strip() or None
+        port = settings.int("haListenPort")
+        try:
+            self._port = self._broker.host.serve_stream(_Factory(self), port, interface)
+        except OSError as error:
+            if settings.is_given("haListenPort"):
+                raise
+            # A port that is only a default is told to slaves by name servers anyway.
+            self._port = self._broker.host.serve_stream(_Factory(self), 0, interface)
+            self.log.warn("the port for slaves, {wanted}, cannot be opened: {error}; it is {port}",
+                          wanted=port, error=error, port=self._port.port)
+        self._broker.identity.ha_port = self._port.port
+
+    def _set_stage(self) -> None:
+        """Have sends wait for slaves, under SYNC_MASTER only."""
+        stages = self._broker.acknowledgement.stages
+        if self._stage in stages:
+            stages.remove(self._stage)
+        if self._broker.role == "SYNC_MASTER":
+            stages.append(self._stage)
+
+    def stop(self) -> Deferred[None] | None:
+        """Listen no more; the connections are closed."""
+        port, self._port = self._port, None
+        self.end_all("this broker stops")
+        return None if port is None else port.stop()
+
+    def role_changed(self) -> None:
+        """A slave has no slaves of its own here; a master has new ones."""
+        self.end_all("the role of this broker changed")
+        self.waits.release()
+        self._set_stage()
+
+    def end_all(self, why: str) -> None:
+        """Cut all connections off."""
+        for link in list(self._links):
+            link.end(why)
+
+    # --- connections
+
+    def connected(self, addr: IAddress | None) -> SlaveLink | None:
+        """Make the protocol of a connection; None, which closes it, when it is not allowed."""
+        host, port = getattr(addr, "host", ""), getattr(addr, "port", 0)
+        if not self._is_allowed(host):
+            self._warn("a connection of {peer} to the port for slaves is closed: {why}",
+                       f"{host}:{port}", f"it is not in {PEERS}")
+            return None
+        if self._broker.is_slave:
+            return None
+        unreported = [link for link in self._links if link.sender.acked < 0 and not link.is_over]
+        if len(unreported) >= _UNREPORTED_MAX:
+            unreported[0].end("it did not report")
+        link = SlaveLink(Sender(self._broker.store, self._broker.settings, self._now_ms()),
+                         f"{host}:{port}", self._now_ms, self._reported, self._ended)
+        self._links[link] = None
+        return link
+
+    def _is_allowed(self, host: str) -> bool:
+        if not self._peers:
+            return True
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._peers)
+
+    def _reported(self, link: SlaveLink, is_first: bool) -> None:
+        if is_first:
+            self.log.info("slave {peer} has the log up to {offset} and goes on at {next}",
+                          peer=link.peer, offset=link.sender.acked, next=link.sender.next_offset)
+            if len(self.links) == 1:
+                self._broker.hooks.add(_HOOK, _Wake(self))
+        self.waits.reported()
+
+    def _ended(self, link: SlaveLink, why: str) -> None:
+        del self._links[link]
+        if link.sender.acked < 0:
+            if why != "it closed the connection":
+                self._warn("a connection of {peer} to the port for slaves is closed: {why}",
+                           link.peer, why)
+            return
+        self._warn("slave {peer} is gone: {why}", link.peer, why)
+        if not self.links:
+            self._broker.hooks.remove(_HOOK)
+        self.waits.reported()
+
+    def _warn(self, text: str, peer: str, why: str) -> None:
+        """Log a line, unless too many came."""
+        left_out = self._lines.left_out(self._broker.steady.now_ms())
+        if left_out is not None:
+            self.log.warn(text + "{more}", peer=peer, why=why,
+                          more=f" ({left_out} lines left out)" if left_out else "")
+
+    # --- sending
+
+    def send_soon(self) -> None:
+        """Records were appended: send them once the reactor served other events."""
+        if not self._will_send:
+            self._will_send = True
+            self._broker.host.run_soon(self._send)
+
+    def _send(self) -> None:
+        self._will_send = False
+        for link in list(self._links):
+            link.send()
+
+    def tick(self, _: int = 0) -> None:
+        """Heartbeats, silences, sends that waited too long; periodic."""
+        for link in list(self._links):
+            link.tick()
+        self.waits.expire()

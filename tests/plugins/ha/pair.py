@@ -1,0 +1,99 @@
+"""A master and slaves in one process, each on a reactor of its own; a name server beside one."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from twistmq.broker.edge import boot, services
+from twistmq.broker.edge.broker_service import BrokerService
+from twistmq.broker.kernel import Kernel
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.running import ReactorThread
+from twistmq.plugins import ha
+
+__all__ = ["LOCAL", "LoneBroker", "identical", "lone_broker", "wait_until"]
+
+#: Settings of a broker whose connections are all of this host.
+LOCAL = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1",
+         "brokerName": "pair", "mappedFileSizeCommitLog": str(64 * 1024), "haListenPort": "0",
+         "maxMessageSize": "30000", "brokerFastFailureEnable": "false"}
+
+
+def wait_until(true: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    """Wait for a condition; :raises AssertionError: when it does not hold in time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"{what}: not after {seconds} s"
+        time.sleep(0.01)
+
+
+class LoneBroker:
+    """A broker without a name server of its own."""
+
+    def __init__(self, thread: ReactorThread, service: BrokerService, data: Path) -> None:
+        self.thread = thread
+        self.service = service
+        self.data = data
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.service.kernel
+
+    @property
+    def plugin(self) -> ha.Plugin:
+        """Its replication."""
+        found = self.kernel.hooks.find(ha.Plugin)
+        assert found is not None
+        return found
+
+    @property
+    def end(self) -> int:
+        """Where its log ends."""
+        return self.kernel.store.commit_log.max_offset
+
+    def client(self) -> RawClient:
+        """A new connection to it."""
+        return RawClient(f"127.0.0.1:{self.service.port}")
+
+
+@contextmanager
+def lone_broker(data: Path, settings: Mapping[str, str]) -> Iterator[LoneBroker]:
+    """Run a broker on free ports while the block runs; ``data`` stays."""
+    thread = ReactorThread()
+    values = boot.broker_settings(None, {
+        **LOCAL, "listenPort": "0", "storePathRootDir": str(data), **settings})
+    service: BrokerService | None = None
+
+    def start() -> object:
+        nonlocal service
+        service = BrokerService(thread.reactor, values, services.load_hooks(values))
+        service.startService()
+        return service.started
+
+    try:
+        try:
+            thread.call(start)
+            assert service is not None
+            yield LoneBroker(thread, service, data)
+        finally:
+            if service is not None:
+                thread.call(service.stopService)
+    finally:
+        thread.stop()
+
+
+def identical(first: Path, second: Path, end: int) -> bool:
+    """Whether the commit-log files that both have are the same up to a place."""
+    common = sorted({path.name for path in first.glob("0*")}
+                    & {path.name for path in second.glob("0*")})
+    assert common, "no file is there twice"
+
+    def digest(folder: Path, name: str) -> str:
+        data = (folder / name).read_bytes()
+        return hashlib.md5(data[: max(0, end - int(name))]).hexdigest()
+
+    return all(digest(first, name) == digest(second, name) for name in common)
