@@ -9,8 +9,6 @@ import os
 import time
 from collections.abc import Callable
 
-from twistmq.client.core import unique_id
-
 __all__ = ["new_client_id", "process_ids", "randrange"]
 
 
@@ -31,6 +29,8 @@ def process_ids(client_id: str) -> Callable[[int], str]:
     """
     # A client that only asks needs none.
     from ipaddress import ip_address
+
+    from twistmq.client.core import unique_id
 
     return unique_id.process_ids(ip_address(client_id.partition("@")[0]).packed).make
 

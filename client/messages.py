@@ -15,7 +15,6 @@ import msgspec
 
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
 from twistmq.client.answers import PullResult, PullStatus, SendResult
 from twistmq.client.errors import OptionError, Undecodable
@@ -230,6 +229,8 @@ class ReceivedMessage(Generic[T]):
     @property
     def offset_id(self) -> str:
         """The id by which its broker finds the record."""
+        from twistmq.broker.wire.message_id import offset_message_id
+
         return offset_message_id(self.record.store_host, self.record.physical_offset)
 
     @property

@@ -5,7 +5,7 @@
                   [--messages 200000] [--only async,batch16,...] [--without java,go]
 
 Starts the broker of the installation, or Apache's of a release, fills a topic of 4 queues, and runs
-each load of each client in a process of its own: bodies of 128 bytes, 3 s of warm-up (Java: 8 s),
+each load of each client in a process of its own: bodies of 128 bytes, 2 s of warm-up (Java: 6 s),
 medians of the rounds. A consumer reads the same messages twice, and the second time counts. CPU is
 that of the client's process, all threads. Loads: 1,024 messages under way (``async``), 8,192 that
 the client batches (``auto``; client-go cannot), 64 batches of 16 or 32 under way, one and 64
@@ -50,7 +50,7 @@ LOADS: dict[str, tuple[str, float | None, float | None]] = {
     "consume_batch": ("push, 32 messages a call, 20 workers", 6, 1.0),
     "consume_one": ("push, one message a call, 20 workers", 12, 0.6),
 }
-WARM_SECONDS = {"java": 8, "go": 2, "twistmq": 2}
+WARM_SECONDS = {"java": 6, "go": 2, "twistmq": 2}
 Values = dict[str, float]
 Command = Callable[[str], list[str | Path]]
 
@@ -102,7 +102,7 @@ def run(command: Sequence[str | Path], home: Path) -> Values:
     values: Values = json.loads(lines[-1])
     count = max(values["messages"], 1)
     return {"rate": count / values["seconds"], "cpu": values["cpu"] / count * 1e6,
-            "failed": values["failed"], "p50": values.get("p50", 0)}
+            "failed": values["failed"] / count, "p50": values.get("p50", 0)}
 
 
 def fill(program: Path, namesrv: str, messages: int) -> None:

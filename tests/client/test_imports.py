@@ -40,7 +40,7 @@ class ImportTests(SynchronousTestCase):
         """The bounds are numbers of modules: the package alone, a client, a producer."""
         for statement, most in (("import twistmq.client", 40),
                                 ("from twistmq.client import Client", 150),
-                                ("from twistmq.client import Producer", 172)):
+                                ("from twistmq.client import Producer", 180)):
             self.assertLessEqual(len(self.modules(statement)), most, msg=statement)
         found = self.modules("from twistmq.client import Producer")
         for module in ("twistmq.client.core.consuming", "twistmq.broker.wire.headers.table",

@@ -37,7 +37,18 @@ public final class ClientLoad {
     private ClientLoad() {
     }
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        try {
+            run(args);
+        } catch (Exception error) {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void run(String[] args) throws Exception {
         String kind = args[0];
         if (kind.startsWith("consume")) {
             int size = kind.equals("consume_batch") ? 32 : 1;
@@ -47,8 +58,6 @@ public final class ClientLoad {
             produce(kind, args[1], args[2], (long) (Double.parseDouble(args[3]) * 1e9),
                 (long) (Double.parseDouble(args[4]) * 1e9));
         }
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
     }
 
     private static long cpu() {
@@ -115,7 +124,7 @@ public final class ClientLoad {
         Semaphore room = new Semaphore(most);
         while (!over()) {
             room.acquire();
-            send.send(new SendCallback() {
+            SendCallback callback = new SendCallback() {
                 @Override
                 public void onSuccess(SendResult result) {
                     SENT.addAndGet(size);
@@ -127,7 +136,12 @@ public final class ClientLoad {
                     FAILED.incrementAndGet();
                     room.release();
                 }
-            });
+            };
+            try {
+                send.send(callback);
+            } catch (Exception error) {
+                callback.onException(error);
+            }
         }
         room.acquire(most);
     }
