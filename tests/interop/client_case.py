@@ -30,7 +30,8 @@ NAMES: Final = ("ours", "4.9.4", "5.3.3")
 #: Settings of all three. The ladder of retries is short, and transactions are asked about soon.
 SETTINGS: Final = {
     "messageDelayLevel": " ".join(["1s"] * 18), "transactionTimeOut": "3000",
-    "transactionCheckInterval": "1000", "enablePropertyFilter": "true",
+    "transactionCheckInterval": "1000", "transactionOpBatchInterval": "100",
+    "enablePropertyFilter": "true",
 }
 
 
