@@ -13,7 +13,7 @@ Source: none in Apache's client; its proxy renews receipts of its clients in the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twistmq.broker.errors import BrokerError
@@ -36,18 +36,18 @@ log = logging.getLogger("twistmq.client")
 class Hiding(Generic[T]):
     """Looks after the messages of one member.
 
-    :param finish: ends a message that the program received.
+    :param lose: is given messages whose receipts are worth nothing any more.
     """
 
     def __init__(
         self, member: Member[T], options: PopOptions, acks: Acknowledging,
-        finish: Callable[[Held[T], PoppedMessage[T], str], None],
+        lose: Callable[[Held[T], Sequence[PoppedMessage[T]]], None],
     ) -> None:
         self._member = member
         self._options = options
         self._tasks = member.tasks
         self._acks = acks
-        self._finish = finish
+        self._lose = lose
 
     async def watch_always(self) -> None:
         """Look after the messages that were handed out, again and again."""
@@ -60,44 +60,42 @@ class Hiding(Generic[T]):
                 if self._options.in_order and (
                         running or held.in_order_until_ms > self._tasks.now_ms):
                     for message in held.window.waiting():
-                        self._prolong(message)
+                        self._prolong(held, message)
 
     def _watch(self, held: Held[T], message: ReceivedMessage[T]) -> None:
         """Look after a message that was handed out."""
         if not isinstance(message, PoppedMessage) or message.lost:
             return
         if message.expires_ms <= self._tasks.now_ms:
-            message.lost = True
             log.warning("%r is hidden no longer, and comes again", message)
-            if message.is_received:
-                self._finish(held, message, "time-out")
+            self._lose(held, [message])
         elif message.is_received:
             return
         elif self._is_late(held, message):
-            message.lost = True
             log.warning("the handler of %r takes longer than %d ms, so it comes again", message,
                         self._options.consume_timeout_ms)
-            self._member.tell(held, [message], "time-out")
+            self._lose(held, [message])
         else:
-            self._prolong(message)
+            self._prolong(held, message)
 
     def _is_late(self, held: Held[T], message: PoppedMessage[T]) -> bool:
         begin_ms = held.window.began_ms(message.offset)
         return begin_ms is not None and (
             self._tasks.now_ms - begin_ms > self._options.consume_timeout_ms)
 
-    def _prolong(self, message: ReceivedMessage[T]) -> None:
+    def _prolong(self, held: Held[T], message: ReceivedMessage[T]) -> None:
         """Hide a message for longer when half of its time is over."""
         if not isinstance(message, PoppedMessage) or message.changing is not None:
             return
         if message.expires_ms - self._tasks.now_ms < self._options.invisible_ms / 2:
-            self._tasks.spawn(self._hide_longer(message), "hide a message for longer")
+            self._tasks.spawn(self._hide_longer(held, message), "hide a message for longer")
 
-    async def _hide_longer(self, message: PoppedMessage[T]) -> None:
+    async def _hide_longer(self, held: Held[T], message: PoppedMessage[T]) -> None:
         try:
             await self._acks.change(message, self._options.invisible_ms)
         except (RequestRefused, ReceiptExpired) as error:
-            message.lost = True
-            log.warning("%r comes again while it is handled: %s", message, error)
+            if not message.lost and not error.retriable:
+                log.warning("%r comes again while it is handled: %s", message, error)
+                self._lose(held, [message])
         except BrokerError as error:
             log.warning("%r is not hidden for longer now: %s", message, error)

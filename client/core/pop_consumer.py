@@ -77,7 +77,7 @@ class PopMember(Member[T]):
         self.popping.on_end.append(self.receiving.pop_ended)
         self.rebalance: PopAssignments[T] = PopAssignments(
             self, self.popping, self.forget_lines)
-        self.hiding: Hiding[T] = Hiding(self, self.options, self.acks, self.receiving.finish)
+        self.hiding: Hiding[T] = Hiding(self, self.options, self.acks, self.lose)
 
     # --- the group
 
@@ -163,6 +163,10 @@ class PopMember(Member[T]):
         self, line: MessageQueue, named: MessageQueue, subscription: Subscription
     ) -> Held[T]:
         held = self.held.get(line)
+        if held is not None and self.options.in_order and held.window.count:
+            # The broker gives out the same messages again: their receipts are void.
+            self.lose(held, ())
+            held = None
         if held is None:
             window: QueueWindow[Any] = QueueWindow(line, 0, int(self.tasks.now_ms), self.total)
             held = self.held[line] = Held(line, named, subscription, window, 0)
@@ -210,11 +214,37 @@ class PopMember(Member[T]):
     # --- results of handlers
 
     def succeed(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
-        """Handlers finished these messages of one queue: they are acknowledged."""
+        """Handlers finished these messages of one queue: they are acknowledged.
+
+        Also the lost ones, if their receipts are still valid.
+        """
+        mine = [message for message in messages if not message.lost]
         is_popped = held.outcome is None
-        super().succeed(held, messages)
+        if mine:
+            super().succeed(held, mine)
         if is_popped:
             self._acknowledge(messages)
+
+    def release(self, held: Held[T], messages: Sequence[ReceivedMessage[T]]) -> None:
+        """These were handed out and not begun: they wait again, but for the lost ones."""
+        super().release(held, [message for message in messages if not message.lost])
+
+    def lose(self, held: Held[T], messages: Sequence[PoppedMessage[T]]) -> None:
+        """The receipts of messages that run are worth nothing any more: they come again.
+
+        In order, all that is here of their queue comes again, after them.
+        """
+        lost: list[Any] = held.window.running() if self.options.in_order else list(messages)
+        if lost:
+            self.tell(held, lost, "time-out")
+        if self.options.in_order:
+            held.window.drop()
+            if self.held.get(held.queue) is held:
+                del self.held[held.queue]
+        for each in lost:
+            each.lost = True
+            held.window.done(each.offset)
+        self._ended(sum(not each.is_received for each in lost), held)
 
     def _acknowledge(self, messages: Sequence[ReceivedMessage[T]]) -> None:
         for message in messages:
@@ -229,6 +259,9 @@ class PopMember(Member[T]):
 
         :param level: the delay level of the next attempt; 0: by the attempts; -1: no more.
         """
+        messages = [message for message in messages if not message.lost]
+        if not messages:
+            return
         if held.outcome is not None or self.options.in_order:
             super().fail(held, messages, level)
             return
@@ -246,8 +279,8 @@ class PopMember(Member[T]):
         except BrokerError as error:
             log.warning("%r comes again when it is hidden no longer, not after the wait for its "
                         "next attempt: %s", message, error)
-        held.window.done(message.offset)
-        self._ended(1, held)
+        if held.window.done(message.offset):
+            self._ended(1, held)
 
     async def _bury(
         self, held: Held[T], over: Sequence[ReceivedMessage[T]],
@@ -259,8 +292,7 @@ class PopMember(Member[T]):
             assert isinstance(message, PoppedMessage)
             try:
                 await self.pop_retries.bury(message)
-                held.window.done(message.offset)
-                self.running -= 1
+                self.running -= held.window.done(message.offset)
             except BrokerError as error:
                 log.warning("%r is tried again, not sent to the dead letters: %s", message, error)
                 left.append(message)

@@ -10,7 +10,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.client.test_shells import ShellCase
-from twistmq.client import PopConsumer, Producer, ReceiptExpired, ReceivedMessage, Retry
+from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.client import Client, PopConsumer, Producer, ReceiptExpired, ReceivedMessage, Retry
+from twistmq.trace.records import SubAfter, SubBefore, decode_records
 
 
 class PopCase(ShellCase):
@@ -125,5 +127,39 @@ class BlockingTests(PopCase):
                     consumer.run(handle, workers=4)
                     timer.cancel()
                 self.assertEqual(seen, list(range(60)))
+
+        return self.in_thread(run)
+
+    def test_a_namespace_and_traces_are_those_of_all_consumers(self) -> Deferred[Any]:
+        """Topics and groups are named without the namespace; retries too."""
+        def run() -> None:
+            with Producer(self.where, namespace="ns") as producer:
+                producer.send("T", b"1")
+                attempts: list[tuple[str, int]] = []
+
+                def handle(message: ReceivedMessage[Any]) -> None:
+                    attempts.append((message.topic, message.attempt))
+                    if message.attempt == 1:
+                        raise Retry(1)
+                    consumer.stop()
+
+                with PopConsumer(producer.client, group="g", topics="T", start="first",
+                                 trace=True) as consumer:
+                    self.assertEqual([each.topic for each in consumer.assigned()], ["T"])
+                    timer = threading.Timer(40, consumer.stop)
+                    timer.start()
+                    consumer.run(handle, workers=1)
+                    timer.cancel()
+                self.assertEqual(attempts, [("T", 1), ("T", 2)])
+                with Client(self.where) as client:
+                    topics = [topic for topic in client.topics() if topic.endswith("T")]
+                    self.assertIn("%RETRY%ns%g_ns%T", topics)
+                    traces = [record for queue in client.read_queues(TRACE_TOPIC)
+                              for message in client.read(queue)
+                              for record in decode_records(message.body).records]
+                self.assertEqual(Counter(type(each) for each in traces),
+                                 Counter({SubBefore: 2, SubAfter: 2}))
+                self.assertEqual([each.success for each in traces
+                                  if isinstance(each, SubAfter)], [False, True])
 
         return self.in_thread(run)

@@ -10,7 +10,20 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import NAMESRV, route, routes
 from tests.client.core.pop_box import BROKER, PopBox, PopBroker
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.bodies import (
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    MessageQueue,
+    ResetOffsetBody,
+)
+from twistmq.broker.wire.command import encode_request
+from twistmq.broker.wire.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
 from twistmq.client.core.held import Batch
 from twistmq.client.errors import Closed, OptionError, Unsupported
 
@@ -245,6 +258,33 @@ class ResultTests(PopCase):
         box.settle()
         self.assertEqual(box.broker.acks, [])
 
+    def test_a_lost_message_is_neither_handed_out_again_nor_counted(self) -> None:
+        """A worker that sees it gives it back, skips it, or finishes it too late."""
+        for end in ("release", "skip", "fail"):
+            box = self.start(1, invisible_s=10, consume_timeout_s=30)
+            batch = self.take()
+            box.advance(31_000)
+            self.assertTrue(batch.messages[0].lost)
+            changes = len(box.broker.changes)
+            if end == "release":
+                box.member.release(batch.held, batch.messages)
+            elif end == "fail":
+                box.member.fail(batch.held, batch.messages)
+            box.settle()
+            self.assertEqual((box.member.running, batch.held.window.count), (0, 0), msg=end)
+            self.assertIsNone(box.member.take(1))
+            box.advance(5000)
+            self.assertEqual(len(box.broker.changes), changes, msg="it is not hidden any more")
+
+    def test_a_failed_message_that_is_lost_meanwhile_is_counted_once(self) -> None:
+        """The broker does not answer when it is to be hidden for its next attempt."""
+        box = self.start(1, invisible_s=2)
+        batch = self.take()
+        box.broker.silent = {RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
+        box.member.fail(batch.held, batch.messages)
+        box.advance(10_000)
+        self.assertEqual(box.member.running, 0)
+
     def test_a_failed_message_waits_for_its_next_attempt(self) -> None:
         """By its attempts, or the level that the handler gives."""
         box = self.start(1)
@@ -329,6 +369,34 @@ class OrderTests(PopCase):
         box.advance(20_000)
         self.assertEqual([int(each.body) for key, each in box.broker.messages.items()
                           if key[0] == 0 and each.visible_ms <= box.clock.now_ms], [])
+
+    def test_a_lost_message_takes_those_behind_it_along(self) -> None:
+        """They would be handled before it: the broker gives all of them out again."""
+        box = self.start(6, order="queue", invisible_s=5, consume_timeout_s=20)
+        batch = self.take(2)
+        first, second = batch.messages
+        box.broker.messages[first.record.queue_id, first.offset].pop_ms += 7
+        box.advance(4000)
+        self.assertEqual((first.lost, second.lost, box.member.running), (True, True, 0))
+        box.member.release(batch.held, [second])
+        following = [box.member.take(1), box.member.take(1)]
+        self.assertNotIn(first.queue, [each.messages[0].queue for each in following if each])
+        box.advance(6000)
+        again = self.take(2)
+        self.assertEqual([each.body for each in again.messages], [first.body, second.body])
+
+    def test_messages_that_are_given_out_again_replace_those_that_are_here(self) -> None:
+        """The receipts of the earlier ones are void."""
+        box = self.start(2, order="queue")
+        batch = self.take(1)
+        box.broker.messages[batch.messages[0].queue.queue_id, 0].visible_ms = 0
+        box.member.take(1)
+        again = self.take(1)
+        self.assertEqual(again.messages[0].body, batch.messages[0].body)
+        self.assertTrue(batch.messages[0].lost)
+        box.member.succeed(again.held, again.messages)
+        box.settle()
+        self.assertEqual(box.broker.acks, [int(again.messages[0].body)])
 
     def test_a_pop_without_an_answer_is_sent_again_as_the_same_attempt(self) -> None:
         """The broker knows it by its id, and gives out the same messages."""
@@ -505,3 +573,60 @@ class CloseTests(PopCase):
         begin_ms = box.clock.now_ms
         box.run(box.member.close(1000))
         self.assertLess(box.clock.now_ms - begin_ms, 15_000)
+
+
+class ToolTests(PopCase):
+    """Questions of tools."""
+
+    def ask(self, code: int, header: Any, body: bytes = b"") -> Any:
+        """Let the broker ask; :returns: the client's answer."""
+        self.box.push(BROKER, encode_request(code, 7, header, body))
+        self.box.settle()
+        [answer] = [request for _, request in self.box.requests if request.is_response]
+        self.box.requests.clear()
+        return answer
+
+    def test_the_running_info_shows_what_is_popped(self) -> None:
+        """With Apache's fields; there are no queues that are pulled."""
+        box = self.start()
+        self.take()
+        answer = self.ask(RequestCode.GET_CONSUMER_RUNNING_INFO,
+                          GetConsumerRunningInfoRequestHeader("g", box.core.client_id))
+        info = ConsumerRunningInfo.decode(answer.body)
+        self.assertEqual(info.mq_table, {})
+        self.assertEqual(info.mq_pop_table, {MessageQueue("T", "a", -1): {
+            "waitAckCount": 10, "droped": False, "lastPopTimestamp": box.clock.wall_ms()}})
+        self.assertEqual(info.status_table["T"]["pullTPS"], 10 / 60)
+
+    def test_a_member_has_no_offsets(self) -> None:
+        """Brokers have them: a reset changes nothing here."""
+        box = self.start()
+        batch = self.take(1)
+        answer = self.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                          GetConsumerStatusRequestHeader("T", "g", box.core.client_id))
+        self.assertEqual(GetConsumerStatusBody.decode(answer.body).message_queue_table, {})
+        body = ResetOffsetBody({MessageQueue("T", "a", 0): 0}).encode_standard()
+        self.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                 ResetOffsetRequestHeader("g", "T", is_force=True), body)
+        self.assertFalse(batch.messages[0].lost)
+
+    def test_a_tool_gives_a_message_to_a_handler(self) -> None:
+        """It is not popped, so nothing is acknowledged."""
+        box = self.start(0)
+        box.push(BROKER, encode_request(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY, 7, ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group="g"), self.record()))
+        box.settle()
+        batch = box.member.take(1)
+        assert batch is not None
+        box.member.succeed(batch.held, batch.messages)
+        box.settle()
+        [answer] = [request for _, request in box.requests if request.is_response]
+        self.assertIn(b"CR_SUCCESS", answer.body)
+        self.assertEqual(box.member.acks.count, 0)
+
+    def record(self) -> bytes:
+        """A message as a broker stores it."""
+        self.box.broker.put(b"5")
+        self.box.broker.pops.append(PopMessageRequestHeader("g", "T", 0, 1, 0, 0, 0))
+        return self.box.broker._record(self.box.broker.messages.pop((0, 0)))

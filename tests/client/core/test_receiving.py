@@ -101,6 +101,7 @@ class ReceiveTests(ReceiveCase):
         first = self.receive(1)[0]
         self.box.advance(11_500)
         self.assertTrue(first.lost)
+        self.assertEqual(self.box.member.running, 0)
         self.assertIn(int(first.body), self.broker.open())
         with self.assertRaises(ReceiptExpired):
             self.box.run(self.receiving.acknowledge([first]))
