@@ -40,7 +40,7 @@ _BY_NAME: Final = {
 
 #: Differs from Apache: its list ends with 207. The codes behind do the same as those before, and
 #: an account that may write the accounts, or read their keys, would be whatever it likes. The last
-#: six are about the broker as a whole, or all groups.
+#: seven are about the broker as a whole, or all groups.
 ADMIN_CODES: Final = frozenset({
     RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_BROKER_CONFIG,
     RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -53,6 +53,7 @@ ADMIN_CODES: Final = frozenset({
     RequestCode.GET_BROKER_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET,
     RequestCode.RESUME_CHECK_HALF_MESSAGE, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
     RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
 })
 
 

@@ -205,7 +205,7 @@ _FAMILIES: Final = (
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_ELECT_MASTER,
         RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_GET_REPLICA_INFO,
         RequestCode.CONTROLLER_GET_METADATA_INFO, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
-        RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
         RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG,
         RequestCode.CLEAN_BROKER_DATA, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
         RequestCode.CONTROLLER_APPLY_BROKER_ID, RequestCode.BROKER_CLOSE_CHANNEL_REQUEST,
@@ -213,7 +213,7 @@ _FAMILIES: Final = (
         RequestCode.GET_SYNC_STATE_DATA_REQUEST,
         RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST)),
     ("there is no replication here yet", (
-        RequestCode.EXCHANGE_BROKER_HA_INFO,)),
+        RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)),
     ("cold data is not kept apart here", (
         RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, RequestCode.SET_COMMITLOG_READ_MODE)),

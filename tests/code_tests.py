@@ -98,6 +98,7 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
     "plugins/admin/test_topics.py::TopicQuestionsTests": (
         _Code.GET_TOPIC_STATS_INFO, _Code.QUERY_TOPIC_CONSUME_BY_WHO,
         _Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _Code.GET_TOPIC_CONFIG),
+    "plugins/ha/test_role_change.py::RoleChangeTests": (_Code.NOTIFY_BROKER_ROLE_CHANGED,),
     "plugins/pop/test_ack.py::AckTests": (_Code.ACK_MESSAGE,),
     "plugins/pop/test_ack.py::BatchTests": (_Code.BATCH_ACK_MESSAGE,),
     "plugins/pop/test_assignment.py::AssignmentTests": (_Code.QUERY_ASSIGNMENT,),

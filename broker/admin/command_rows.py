@@ -77,6 +77,11 @@ def _flag(name: str, flags: tuple[str, ...], text: str) -> Option:
     return Option(name, flags, text, "flag", default=False)
 
 
+_DRY_RUN: Final = _flag("dry", ("-d", "--dryRun"), "Only check, and say what would be done.")
+_CHANGES_ROLE: Final = (Code.GET_BROKER_CLUSTER_INFO, Code.GET_BROKER_RUNTIME_INFO,
+                        Code.NOTIFY_BROKER_ROLE_CHANGED)
+_ROLE_STEPS: Final = ("broker", "address", "step", "result")
+
 _TOPIC_COMMANDS: Final = (
     Command("updateTopic", "topic", "Create a topic, or change it.", "topics:update_topic",
             (TOPIC, *_WHERE,
@@ -388,6 +393,22 @@ _BROKER_COMMANDS: Final = (
             (Code.GET_BROKER_CLUSTER_INFO, Code.GET_BROKER_HA_STATUS),
             ("broker", "address", "role", "max_offset", "peer", "peer_offset", "behind", "in_sync",
              "bytes_per_second"), one_of=_ONE_PLACE),
+    Command("promoteSlave", "ha", "Make a slave the master of its name.", "roles:promote_slave",
+            (needed(BROKER),
+             _flag("switch", ("-s", "--switch"),
+                   "If the master lives: make it a slave first, and wait until the other has all "
+                   "of its messages."),
+             _flag("force", ("-f", "--force"),
+                   "Do it although the master lives, and leave it as it is."), _DRY_RUN),
+            _CHANGES_ROLE, _ROLE_STEPS),
+    Command("followMaster", "ha", "Make a master the slave of another broker of its name.",
+            "roles:follow_master",
+            (needed(BROKER),
+             Option("master", ("-m", "--masterAddr"), "The master that it is to follow, HOST:PORT.",
+                    required=True),
+             Option("slave_id", ("-i", "--brokerId"), "Its id as a slave, above 0.", "int",
+                    required=True), _DRY_RUN),
+            _CHANGES_ROLE, _ROLE_STEPS),
 )
 
 _NAMESRV_COMMANDS: Final = (

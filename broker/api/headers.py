@@ -9,6 +9,7 @@ from twistmq.broker.wire.headers import offset
 from twistmq.broker.wire.headers.admin import (
     GetBrokerConfigResponseHeader,
     GetConsumeStatsInBrokerHeader,
+    NotifyBrokerRoleChangedRequestHeader,
     NotifyMinBrokerIdChangeRequestHeader,
     ResetMasterFlushOffsetHeader,
     UpdateGroupForbiddenRequestHeader,
@@ -93,6 +94,7 @@ __all__ = [
     "GetTopicStatsInfoRequestHeader",
     "NotificationRequestHeader",
     "NotificationResponseHeader",
+    "NotifyBrokerRoleChangedRequestHeader",
     "NotifyMinBrokerIdChangeRequestHeader",
     "PeekMessageRequestHeader",
     "PollingInfoRequestHeader",

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.api import PeriodicTask, Setting, SettingCheck, hookimpl
+from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, hookimpl
 from twistmq.plugins.ha.follower import Follower
 from twistmq.plugins.ha.master import MasterAddress
-from twistmq.plugins.ha.offsets_return import take_offsets_back
+from twistmq.plugins.ha.returning import return_as_master
+from twistmq.plugins.ha.role_change import RoleChange
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
 from twistmq.plugins.ha.slaves import Slaves
 from twistmq.plugins.ha.tables import TableCopies
@@ -46,6 +47,7 @@ class Plugin:
         broker.on_registered.extend(
             (self.master.registered, lambda answers: self.follower.tick()))
         self.tables = TableCopies(broker, lambda: self.master.requests)
+        self._role_change = RoleChange(broker, self.tables, self.follower.stop, self._follow)
 
     @staticmethod
     @hookimpl
@@ -66,9 +68,18 @@ class Plugin:
                              self.tables.copy_due)]
 
     @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        return [self._role_change.handler()]
+
+    @hookimpl
     def on_start(self) -> Deferred[None]:
+        self._broker.hooks.notices.extend(replica_notices(self._broker.settings))
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        """:raises SettingsError: when this broker cannot have its role, or its port."""
         broker = self._broker
-        broker.hooks.notices.extend(replica_notices(broker.settings))
+        await return_as_master(broker)
         try:
             self.slaves.start()
         except OSError as error:
@@ -76,7 +87,6 @@ class Plugin:
         broker.health_checks["replication"] = self.follower.health
         self._has_started = True
         self._follow()
-        return Deferred.fromCoroutine(take_offsets_back(broker))
 
     @hookimpl
     def on_role_change(self, role: str, broker_id: int) -> None:

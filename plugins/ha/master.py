@@ -54,8 +54,12 @@ class MasterAddress:
         return given if len(given) >= ADDRESS_LENGTH_MIN else ""
 
     def registered(self, answers: Sequence[Registered]) -> None:
-        """Take what name servers answered: the first answer counts, as for Apache's slave."""
-        answer = answers[0]
+        """Take the first answer that names a master, or says that there is none.
+
+        Differs from Apache, whose slave takes the first: a name server that was just started may
+        not know the master yet.
+        """
+        answer = next((each for each in answers if each.master_address), answers[0])
         self.is_told = True
         self._told = answer.master_address or ""
         self._told_ha = answer.ha_address or self._told_ha

@@ -1,15 +1,17 @@
-"""Headers of looking after a broker (26, 315, 317, 353, 905, 908).
+"""Headers of looking after a broker (26, 315, 317, 353, 905, 908, 1008).
 
 Source: GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader,
 GetConsumeStatsInBrokerHeader, UpdateGroupForbiddenRequestHeader,
-NotifyMinBrokerIdChangeRequestHeader, ResetMasterFlushOffsetHeader @5.3.3.
+NotifyMinBrokerIdChangeRequestHeader, NotifyBrokerRoleChangedRequestHeader,
+ResetMasterFlushOffsetHeader @5.3.3.
 """
 
 from __future__ import annotations
 
-from twistmq.broker.wire.header import CommandHeader, Int64
+from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 
 __all__ = ["GetBrokerConfigResponseHeader", "GetConsumeStatsInBrokerHeader",
+           "NotifyBrokerRoleChangedRequestHeader",
            "NotifyMinBrokerIdChangeRequestHeader", "ResetMasterFlushOffsetHeader",
            "UpdateGroupForbiddenRequestHeader", "ViewBrokerStatsDataRequestHeader"]
 
@@ -54,6 +56,17 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
     min_broker_addr: str | None = None
     offline_broker_addr: str | None = None
     ha_broker_addr: str | None = None
+
+
+class NotifyBrokerRoleChangedRequestHeader(CommandHeader):
+    """Which broker of a name is its master now?"""
+
+    #: "host:port" of the master.
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    #: From twistmq's command: the id that a master which becomes a slave is to have.
+    master_broker_id: Int64 | None = None
 
 
 class ResetMasterFlushOffsetHeader(CommandHeader):

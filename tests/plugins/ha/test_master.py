@@ -21,10 +21,11 @@ class MasterAddressTests(SynchronousTestCase):
         return box.plugin(ha.Plugin).master
 
     def test_name_servers_say_it(self) -> None:
-        """The first answer counts; a master that is gone keeps its port for replication."""
+        """The first that names a master counts; one that is gone keeps its port for replication."""
         master = self.master()
         self.assertEqual((master.requests, master.replication), ("", ""))
-        self.box.kernel.registered([Registered("m:1", "m:2", {}), Registered("n:1", "n:2", {})])
+        self.box.kernel.registered([Registered(None, None, {}), Registered("m:1", "m:2", {}),
+                                     Registered("n:1", "n:2", {})])
         self.assertEqual((master.requests, master.replication), ("m:1", "m:2"))
         self.box.kernel.registered([Registered(None, None, {})])
         self.assertEqual((master.requests, master.replication), ("", "m:2"))

@@ -1,4 +1,4 @@
-"""Consumer offsets on their way from slaves back to a master that returns."""
+"""A master that returns: whether it may start, and the offsets that its slaves took meanwhile."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from twisted.logger import capturedLogs, formatEvent
 
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, SettingsError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.plugins import ha
-from twistmq.plugins.ha.offsets_return import take_offsets_back
+from twistmq.plugins.ha.returning import return_as_master
 
 
-class OffsetsReturnTests(GroupCase):
+class ReturnTests(GroupCase):
     """A master with ten messages in a queue; its group is at 5."""
 
     def setUp(self) -> None:
@@ -30,7 +30,7 @@ class OffsetsReturnTests(GroupCase):
         box = box or self.master
         box.host.has_name_servers = True
         box.host.find_members = self.find_members
-        return ensureDeferred(take_offsets_back(box.kernel))
+        return ensureDeferred(return_as_master(box.kernel))
 
     def commit(self, offset: int) -> None:
         """The group goes on with the slave."""
@@ -82,6 +82,19 @@ class OffsetsReturnTests(GroupCase):
         self.master = self.start_master()
         self.successResultOf(self.taking())
         self.assertEqual(self.asked, [])
+
+    def test_a_name_with_a_live_master_has_no_second_one(self) -> None:
+        """The error says how it starts; an old entry of name servers keeps no master away."""
+        self.slave.kernel.set_role("ASYNC_MASTER", 0)
+        self.members = {0: SLAVE}
+        error = self.failureResultOf(self.taking(), SettingsError)
+        self.assertIn(f"a live master, {SLAVE}: start this broker as its slave", str(error.value))
+        self.slave.kernel.set_role("SLAVE", 1)
+        self.successResultOf(self.taking())
+        del self.servers[SLAVE]
+        self.successResultOf(self.taking())
+        self.members = {0: self.master.kernel.broker_address}
+        self.successResultOf(self.taking())
 
     def test_it_is_done_within_the_start(self) -> None:
         """Before the broker answers requests: the hook of the start waits for it."""

@@ -1,9 +1,12 @@
-"""The consumer offsets that slaves took while the master was away, on their way back to it.
+"""A master that starts: another one may have taken its place, or slaves its consumers.
 
-Consumers that went on with a slave committed there. A master that starts asks the brokers of its
-name for their offsets before it answers requests and registers, and takes those that are larger
-than its own: no consumer goes back, and none repeats what it has consumed. Apache's masters do so
-only with enableSlaveActingMaster.
+Where its name has a live master already it does not start: two masters would store different
+messages at the same places, and one of both would be lost. An operator lets it start as a slave.
+
+Consumers that went on with a slave committed there. Before a master answers requests and registers
+it asks the slaves of its name for their offsets, and takes those that are larger than its own: no
+consumer goes back, and none repeats what it has consumed. Apache's masters do so only with
+enableSlaveActingMaster.
 
 Source: BrokerPreOnlineService.syncMetadataReverse @5.3.3.
 """
@@ -16,7 +19,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, RequestCode
-from twistmq.broker.api.bodies import LmqConsumerOffsetSerializeWrapper
+from twistmq.broker.api.bodies import KVTable, LmqConsumerOffsetSerializeWrapper
 from twistmq.broker.api.requests import run_to_completion
 from twistmq.plugins.ha.ask import ask, decode_body
 from twistmq.plugins.ha.kernel_tables import offsets_of
@@ -26,17 +29,19 @@ if TYPE_CHECKING:
 
     from twistmq.broker.api import Broker
 
-__all__ = ["take_offsets_back"]
+__all__ = ["return_as_master"]
 
 _log = Logger()
 _MASTER_ID: Final = 0
 
 
-async def take_offsets_back(broker: Broker) -> None:
-    """Take the larger offsets of the slaves of this master; what cannot be asked is logged.
+async def return_as_master(broker: Broker) -> None:
+    """Look who is there, and take the larger offsets of the slaves; what fails is logged.
 
     A broker with an empty log has nothing that was consumed. An offset behind the end of its queue
     here is cut to that end: the messages of it are gone, and the next ones are not skipped.
+
+    :raises SettingsError: when its name has another master.
     """
     if broker.is_slave or not broker.host.has_name_servers or not (
             broker.store.commit_log.max_offset):
@@ -47,9 +52,24 @@ async def take_offsets_back(broker: Broker) -> None:
         _log.warn("the slaves of this broker are not known, so that consumer offsets which they "
                   "took meanwhile are not taken back: {error}", error=str(error))
         return
+    master = members.get(_MASTER_ID, broker.broker_address)
+    if master != broker.broker_address and await _is_master(broker, master):
+        raise broker.settings.error(
+            "brokerRole", f"{broker.broker_name} has a live master, {master}: start this broker "
+                          "as its slave, by brokerRole=SLAVE and a brokerId above 0")
     slaves = [address for broker_id, address in sorted(members.items())
               if broker_id != _MASTER_ID and address != broker.broker_address]
     await gatherResults([Deferred.fromCoroutine(_take_back(broker, slave)) for slave in slaves])
+
+
+async def _is_master(broker: Broker, address: str) -> bool:
+    """Whether a broker answers, and is not a slave."""
+    try:
+        table = KVTable.decode(
+            await ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
+    except BrokerError:
+        return False
+    return table.get("brokerActive") != "false"
 
 
 async def _take_back(broker: Broker, slave: str) -> None:

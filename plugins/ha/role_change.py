@@ -1,0 +1,115 @@
+"""NOTIFY_BROKER_ROLE_CHANGED (1008): an operator says which broker of a name is its master.
+
+The request names the master. A broker that is it becomes master, any other one becomes a slave of
+it. Both answer when that is done, registered, and written into the file of settings, so that the
+next start has the same role. No broker does so by itself: there is no failover without an operator.
+
+Apache's controller sends this request to its brokers; its epochs have no meaning here.
+
+Source: AdminBrokerProcessor.notifyBrokerRoleChanged, NotifyBrokerRoleChangedRequestHeader @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from twistmq.broker.api import (
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+    SettingsError,
+)
+from twistmq.broker.api.headers import NotifyBrokerRoleChangedRequestHeader
+from twistmq.broker.api.requests import now_or_later
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.ha.tables import TableCopies
+
+__all__ = ["RoleChange"]
+
+_Header = NotifyBrokerRoleChangedRequestHeader
+
+
+class RoleChange:
+    """Changes the role of one broker.
+
+    :param tables: its copies of the master's tables.
+    :param leave_master: ends the copying of the master's log, before this broker is master.
+    :param follow: copies it again, if this broker still is a slave.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, broker: Broker, tables: TableCopies, leave_master: Callable[[], None],
+        follow: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._tables = tables
+        self._leave_master = leave_master
+        self._follow = follow
+        self._lock: DeferredLock = DeferredLock()
+
+    def handler(self) -> RequestHandler[_Header]:
+        """The row of the request."""
+        return RequestHandler(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, self._changed, _Header)
+
+    def _changed(self, request: Request[_Header]) -> Handled:
+        """One change after the other.
+
+        :raises RequestRefused: when the request cannot be meant.
+        """
+        header, broker = request.header, self._broker
+        if not header.master_address:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "masterAddress is missing")
+        is_master = header.master_address == broker.broker_address
+        slave_id = header.master_broker_id or 0
+        if not is_master and not broker.is_slave and slave_id <= 0:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 "masterBrokerId must be the id of the slave that this broker is "
+                                 "to be: above 0")
+        return now_or_later(self._lock.run(
+            lambda: Deferred.fromCoroutine(self._change(is_master, slave_id))))
+
+    async def _change(self, is_master: bool, slave_id: int) -> Reply:
+        """:raises StoreError: when the disk fails; the role is as before."""
+        broker = self._broker
+        if is_master and broker.is_slave:
+            self._leave_master()
+            try:
+                await self._tables.take_reached()
+                await broker.change_role("ASYNC_MASTER", 0)
+            finally:
+                self._follow()
+        elif not is_master and not broker.is_slave:
+            await broker.change_role("SLAVE", slave_id)
+        else:
+            return Reply(remark=f"it is {broker.role} already")
+        self.log.info("this broker is {role} with id {broker_id} now, as an operator demanded",
+                      role=broker.role, broker_id=broker.broker_id)
+        return Reply(remark=self._saved())
+
+    def _saved(self) -> str | None:
+        """Have the next start begin with this role; :returns: what has to be done by hand."""
+        broker, settings = self._broker, self._broker.settings
+        by_hand = (f"its settings must have brokerRole={broker.role} and "
+                   f"brokerId={broker.broker_id} before it starts again")
+        if settings.file is None:
+            return by_hand
+        settings.put("brokerRole", broker.role)
+        settings.put("brokerId", broker.broker_id)
+        try:
+            settings.save(("brokerRole", "brokerId"))
+        except SettingsError as error:
+            self.log.error("the role cannot be saved: {error}", error=str(error))
+            return by_hand
+        return None

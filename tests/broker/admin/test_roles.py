@@ -1,0 +1,99 @@
+"""``promoteSlave`` and ``followMaster`` on a master and a slave with sockets."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.admin import roles
+from twistmq.broker.admin.roles import follow_master, promote_slave
+from twistmq.broker.admin.rows import Row
+from twistmq.broker.admin.session import AdminError, Session
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.testing import RunningBroker, running_broker
+
+
+class CommandTests(SynchronousTestCase):
+    """The commands, and what they do to two brokers of one name."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        stack = self.stack = ExitStack()
+        self.addCleanup(stack.close)
+        self.first = stack.enter_context(running_broker({"brokerName": "a"}))
+        self.names = self.first.namesrv_address
+        self.second = stack.enter_context(running_broker({
+            "brokerName": "a", "brokerRole": "SLAVE", "brokerId": "1",
+            "namesrvAddr": self.names}))
+
+    def promote(self, broker: RunningBroker, **options: bool) -> list[Row]:
+        given = {"switch": False, "force": False, "dry": False, **options}
+        with Session(self.names) as session:
+            return list(promote_slave(session, broker=broker.broker_address, **given))
+
+    def follow(self, broker: RunningBroker, master: RunningBroker, slave_id: int = 2,
+               *, dry: bool = False) -> list[Row]:
+        with Session(self.names) as session:
+            return list(follow_master(
+                session, broker=broker.broker_address, master=master.broker_address,
+                slave_id=slave_id, dry=dry))
+
+    def roles(self) -> tuple[str, str]:
+        return self.first.kernel.role, self.second.kernel.role
+
+    def members(self) -> dict[int, str]:
+        with Session(self.names) as session:
+            return session.cluster_info().broker_addr_table["a"].broker_addrs
+
+    def test_a_slave_whose_master_lives_is_not_promoted(self) -> None:
+        """Unless the master is to become a slave, or an operator knows better."""
+        self.assertIn("lives", str(self.assertRaises(AdminError, self.promote, self.second)))
+        self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
+        rows = self.promote(self.second, force=True, dry=True)
+        self.assertEqual([row[2] for row in rows], ["check", "check", "dry run"])
+        self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
+
+    def test_master_and_slave_change_places(self) -> None:
+        """Each step is a row; the name server knows both by their new ids."""
+        rows = self.promote(self.second, switch=True)
+        self.assertEqual([(row[1], row[2]) for row in rows], [
+            (self.second.broker_address, "check"), (self.first.broker_address, "check"),
+            (self.first.broker_address, "become slave"), (self.second.broker_address, "catch up"),
+            (self.second.broker_address, "become master"), (self.second.broker_address, "verify")])
+        self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
+        self.assertEqual(self.members(),
+                         {0: self.second.broker_address, 1: self.first.broker_address})
+        self.assertIn("already",
+                      str(self.assertRaises(AdminError, self.promote, self.second)))
+
+    def test_a_slave_without_a_master_is_promoted(self) -> None:
+        """As after the loss of the master; the old one follows when it is back."""
+        self.promote(self.second, force=True)
+        self.assertEqual(self.roles(), ("ASYNC_MASTER", "ASYNC_MASTER"))
+        self.assertRaises(AdminError, self.follow, self.first, self.first)
+        self.assertRaises(AdminError, self.follow, self.first, self.second, 0)
+        rows = self.follow(self.first, self.second, dry=True)
+        self.assertEqual([row[2] for row in rows], ["check", "check", "dry run"])
+        rows = self.follow(self.first, self.second)
+        self.assertEqual([row[2] for row in rows], ["check", "check", "become slave", "verify"])
+        self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
+        self.assertEqual(self.first.kernel.broker_id, 2)
+        self.assertRaises(AdminError, self.follow, self.second, self.first)
+        self.assertRaises(AdminError, self.follow, self.first, self.second)
+
+    def test_a_slave_that_does_not_catch_up_is_not_promoted(self) -> None:
+        """The error says what can be done."""
+        self.patch(roles, "_CATCH_UP_SECONDS", 0)
+        kernel = self.first.kernel
+        self.patch(kernel.store.commit_log, "max_offset", 1000)
+        error = self.assertRaises(AdminError, self.promote, self.second, switch=True)
+        self.assertIn("--force", str(error))
+        self.assertEqual(self.roles(), ("SLAVE", "SLAVE"))
+
+    def test_a_broker_that_does_not_answer(self) -> None:
+        """The failure is shown; nothing is changed."""
+        with Session(self.names) as session:
+            self.assertRaises(BrokerError, list, promote_slave(
+                session, broker="127.0.0.1:1", switch=False, force=False, dry=False))

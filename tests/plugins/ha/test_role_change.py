@@ -1,0 +1,131 @@
+"""An operator makes a slave the master, and a master a slave."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.admin import NotifyBrokerRoleChangedRequestHeader
+from twistmq.plugins.ha import Plugin
+
+
+class RoleChangeTests(GroupCase):
+    """NOTIFY_BROKER_ROLE_CHANGED (1008)."""
+
+    def change(self, box: KernelBox, master: str | None, slave_id: int | None = None
+               ) -> RemotingCommand:
+        """Tell a broker which one is the master."""
+        return box.ask(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, NotifyBrokerRoleChangedRequestHeader(
+            master_address=master, master_broker_id=slave_id))
+
+    def with_file(self, box: KernelBox) -> Path:
+        """Give a broker a file of settings."""
+        handle, path = tempfile.mkstemp()
+        os.close(handle)
+        self.addCleanup(os.remove, path)
+        self.addCleanup(lambda: Path(path + ".bak").unlink(missing_ok=True))
+        Path(path).write_text("brokerName=broker-a\nbrokerRole=SLAVE\n")
+        box.settings.file = path
+        return Path(path)
+
+    def test_a_slave_becomes_master(self) -> None:
+        """It takes what waits for its log, stores messages, and starts as master the next time."""
+        for _ in range(3):
+            self.send()
+        self.master.kernel.consumer_offset.commit("peer", "g", "T", 0, 3)
+        self.pass_time()
+        self.copy_log()
+        path = self.with_file(self.slave)
+        reply = self.change(self.slave, SLAVE)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        kernel = self.slave.kernel
+        self.assertEqual((kernel.role, kernel.broker_id), ("ASYNC_MASTER", 0))
+        self.assertEqual(kernel.consumer_offset.query("g", "T", 0), 3)
+        reply = self.slave.ask(RequestCode.SEND_MESSAGE_V2,
+                               send_header("T", self.slave.now_ms, queue_id=0), b"new")
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual([each.body for each in self.slave.stored("T", 0)],
+                         [b"x", b"x", b"x", b"new"])
+        self.assertEqual(path.read_text().split(),
+                         ["brokerName=broker-a", "brokerRole=ASYNC_MASTER", "brokerId=0"])
+
+    def test_a_master_becomes_a_slave(self) -> None:
+        """It takes no more messages, has the id that it is given, and copies tables."""
+        path = self.with_file(self.master)
+        reply = self.change(self.master, SLAVE, 3)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        kernel = self.master.kernel
+        self.assertEqual((kernel.role, kernel.broker_id), ("SLAVE", 3))
+        reply = self.master.ask(RequestCode.SEND_MESSAGE_V2,
+                                send_header("T", self.master.now_ms, queue_id=0), b"new")
+        self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertIn("brokerRole=SLAVE", path.read_text())
+        self.assertIn("brokerId=3", path.read_text())
+
+    def test_roles_are_exchanged(self) -> None:
+        """The old master copies the tables of the new one."""
+        self.send()
+        self.copy_log()
+        self.pass_time()
+        self.change(self.master, SLAVE, 1)
+        self.change(self.slave, SLAVE)
+        self.master.kernel.settings.put("ha.master", SLAVE)
+        self.slave.kernel.consumer_offset.commit("peer", "g", "T", 0, 1)
+        self.slave, self.master = self.master, self.slave
+        self.pass_time()
+        self.assertEqual(self.slave.kernel.consumer_offset.query("g", "T", 0), 1)
+
+    def test_a_role_that_it_has_already(self) -> None:
+        """Nothing is changed, and the answer says so."""
+        reply = self.change(self.master, MASTER)
+        self.assertEqual((reply.code, reply.remark), (0, "it is ASYNC_MASTER already"))
+        reply = self.change(self.slave, MASTER, 7)
+        self.assertEqual((reply.code, reply.remark), (0, "it is SLAVE already"))
+        self.assertEqual(self.slave.kernel.broker_id, 1)
+
+    def test_settings_that_are_in_no_file_are_changed_by_hand(self) -> None:
+        """So are those whose file cannot be written: the answer says it."""
+        text = ("its settings must have brokerRole=ASYNC_MASTER and brokerId=0 before it starts "
+                "again")
+        self.assertEqual(self.change(self.slave, SLAVE).remark, text)
+        self.slave.settings.file = f"{self.with_file(self.slave)}/below"
+        self.change(self.slave, MASTER, 1)
+        self.assertEqual(self.change(self.slave, SLAVE).remark, text)
+
+    def test_a_request_that_cannot_be_meant(self) -> None:
+        """Without the master's address, or without an id for the slave."""
+        for master, slave_id in ((None, 1), ("", 1), (SLAVE, None), (SLAVE, 0), (SLAVE, -1)):
+            reply = self.change(self.master, master, slave_id)
+            self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
+        self.assertEqual(self.master.kernel.role, "ASYNC_MASTER")
+
+    def test_half_a_record_is_cut(self) -> None:
+        """What is stored behind it is there after a kill."""
+        self.send()
+        self.copy_log()
+        self.send()
+        ours, theirs = self.slave.kernel.store, self.master.kernel.store
+        end = ours.commit_log.max_offset
+        ours.raw.append(end, theirs.raw.read(end, 50))
+        self.assertEqual(self.change(self.slave, SLAVE).code, ResponseCode.SUCCESS)
+        self.slave.ask(RequestCode.SEND_MESSAGE_V2,
+                       send_header("T", self.slave.now_ms, queue_id=0), b"new")
+        self.slave.kernel.store.close()
+        self.slave_disk.forget_locks()
+        self.slave = self.start_slave()
+        self.assertEqual([each.body for each in self.slave.stored("T", 0)], [b"x", b"new"])
+
+    def test_the_log_of_the_master_is_left_first(self) -> None:
+        """No byte of it comes behind the first message of the new master."""
+        roles: list[str] = []
+        plugin = self.slave.plugin(Plugin)
+        self.patch(plugin._role_change, "_leave_master",
+                   lambda: roles.append(self.slave.kernel.role))
+        self.change(self.slave, SLAVE)
+        self.assertEqual(roles, ["SLAVE"])
