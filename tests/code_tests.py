@@ -84,9 +84,6 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
     "plugins/admin/test_progress.py::CorrectionTests": (_Code.QUERY_CORRECTION_OFFSET,),
     "plugins/admin/test_progress.py::TimeSpanTests": (_Code.QUERY_CONSUME_TIME_SPAN,),
     "plugins/admin/test_queues.py::QueueQuestionsTests": (_Code.QUERY_CONSUME_QUEUE,),
-    "plugins/admin/test_replication.py::ReplicationTests": (
-        _Code.NOTIFY_MIN_BROKER_ID_CHANGE, _Code.GET_BROKER_HA_STATUS,
-        _Code.RESET_MASTER_FLUSH_OFFSET),
     "plugins/admin/test_reset.py::ResetByBrokerTests": (_Code.INVOKE_BROKER_TO_RESET_OFFSET,),
     "plugins/admin/test_reset.py::ResetByClientsTests": (_Code.RESET_CONSUMER_CLIENT_OFFSET,),
     "plugins/admin/test_retention.py::RetentionRequestsTests": (
@@ -99,6 +96,9 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
         _Code.GET_TOPIC_STATS_INFO, _Code.QUERY_TOPIC_CONSUME_BY_WHO,
         _Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _Code.GET_TOPIC_CONFIG),
     "plugins/ha/test_role_change.py::RoleChangeTests": (_Code.NOTIFY_BROKER_ROLE_CHANGED,),
+    "plugins/ha/test_admin.py::ReplicationTests": (
+        _Code.NOTIFY_MIN_BROKER_ID_CHANGE, _Code.GET_BROKER_HA_STATUS,
+        _Code.RESET_MASTER_FLUSH_OFFSET),
     "plugins/pop/test_ack.py::AckTests": (_Code.ACK_MESSAGE,),
     "plugins/pop/test_ack.py::BatchTests": (_Code.BATCH_ACK_MESSAGE,),
     "plugins/pop/test_assignment.py::AssignmentTests": (_Code.QUERY_ASSIGNMENT,),

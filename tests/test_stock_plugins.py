@@ -82,6 +82,7 @@ def _asks(code: RequestCode, **body: object) -> Callable[[RawClient], int]:
 DEEDS: Final[dict[str, tuple[Callable[[RawClient], int], int]]] = {
     "admin": (_asks(RequestCode.GET_BROKER_RUNTIME_INFO), NOT_SUPPORTED),
     "filter_sql92": (_sql, ResponseCode.SYSTEM_ERROR),
+    "ha": (_asks(RequestCode.GET_BROKER_HA_STATUS), NOT_SUPPORTED),
     "orderly": (_asks(RequestCode.LOCK_BATCH_MQ, consumerGroup="g", clientId="c", mqSet=[]),
                 NOT_SUPPORTED),
     "pop": (_pop, NOT_SUPPORTED),
@@ -91,7 +92,7 @@ DEEDS: Final[dict[str, tuple[Callable[[RawClient], int], int]]] = {
     "transaction": (_half, NOT_SUPPORTED),
 }
 #: Plugins that no single request shows; what is asked of them is in their codes, and below.
-OTHERS: Final = {"acl", "flow_control", "ha", "metrics", "reply", "retry", "spark_bridge", "trace"}
+OTHERS: Final = {"acl", "flow_control", "metrics", "reply", "retry", "spark_bridge", "trace"}
 #: Of these, those that put rows into the runtime table, and what the rows' names begin with.
 ROWS: Final = {"flow_control": "flowControl", "spark_bridge": "sparkExport", "trace": "trace"}
 

@@ -10,8 +10,7 @@
     223  offsets of consumers  306  clean queues            222  move a group
     307  what a consumer does  316  clean topics            308  the slowest group
     309  consume a message     329  delete expired files    314  clone a group's offsets
-    905  the least id of a group                            317  progress of all groups
-    907  slaves of a master    908  how far a master is
+    317  progress of all groups
 
 Requests that change topics and groups (17, 200, 207, 215) are the kernel's: clients need them too.
 
@@ -28,7 +27,6 @@ from twistmq.plugins.admin.clients import ClientQuestions
 from twistmq.plugins.admin.groups import GroupQuestions
 from twistmq.plugins.admin.progress import ProgressRequests
 from twistmq.plugins.admin.queues import QueueQuestions
-from twistmq.plugins.admin.replication import ReplicationRequests
 from twistmq.plugins.admin.reset import ResetRequests
 from twistmq.plugins.admin.retention import RetentionRequests
 from twistmq.plugins.admin.runtime import RuntimeQuestions
@@ -65,6 +63,5 @@ class Plugin:
         """The rows of one broker, by noun."""
         parts = [make(self._broker) for make in (
             RuntimeQuestions, TopicQuestions, GroupQuestions, ClientQuestions, QueueQuestions,
-            RetentionRequests, ProgressRequests, ResetRequests, StatsQuestions, SettingRequests,
-            ReplicationRequests)]
+            RetentionRequests, ProgressRequests, ResetRequests, StatsQuestions, SettingRequests)]
         return [row for part in parts for row in part.handlers()]

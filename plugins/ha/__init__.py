@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, hookimpl
+from twistmq.plugins.ha.admin import ReplicationRequests
+from twistmq.plugins.ha.families import families
 from twistmq.plugins.ha.follower import Follower
 from twistmq.plugins.ha.master import MasterAddress
 from twistmq.plugins.ha.returning import return_as_master
@@ -24,7 +26,7 @@ from twistmq.plugins.ha.slaves import Slaves
 from twistmq.plugins.ha.tables import TableCopies
 
 if TYPE_CHECKING:
-    from twistmq.broker.api import Broker
+    from twistmq.broker.api import Broker, MetricFamily
 
 __all__ = ["Plugin"]
 
@@ -69,7 +71,12 @@ class Plugin:
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
-        return [self._role_change.handler()]
+        requests = ReplicationRequests(self._broker, self.slaves, self.follower)
+        return [*requests.handlers(), self._role_change.handler()]
+
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily]:
+        return families(self._broker, self.slaves, self.follower)
 
     @hookimpl
     def on_start(self) -> Deferred[None]:

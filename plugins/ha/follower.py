@@ -62,9 +62,8 @@ class Follower:
         self.fault = ""
         #: Whether the logs differ: then the fault does not pass by itself.
         self.differs = False
-        #: Where the connection leads; wall clock of the last bytes in and out, Unix ms.
+        #: Where the connection leads, or the last one did.
         self.address = ""
-        self.last_read_ms = self.last_written_ms = 0
         #: Connections that were made since the start, and bytes of the log that came.
         self.connections = self.received_bytes = 0
         self._second_ms, self._second_bytes, self._bytes_before = 0, 0, 0
@@ -156,7 +155,6 @@ class Follower:
         self.connections += 1
         self.fault, self.differs = "", False
         self._pause_ms = _PAUSE_FIRST_MS
-        self.last_read_ms = self.last_written_ms = self._broker.now_ms()
         self.log.info("connected to master {address}: the log goes on at {offset}",
                       address=address, offset=offset)
 
@@ -187,7 +185,6 @@ class Follower:
     def _take(self, link: MasterLink, offset: int, data: bytes) -> None:
         """Append what came, and report it."""
         self._store.raw.append(offset, data)
-        self.last_read_ms = self._broker.now_ms()
         self._count(len(data))
         if self._broker.settings.flag("ha.report_flushed"):
             self._report_flushed()
@@ -238,6 +235,19 @@ class Follower:
             self._second_ms, self._second_bytes = now_ms, 0
         self._second_bytes += size
         self.received_bytes += size
+
+    @property
+    def last_read_ms(self) -> int:
+        """When something came last, Unix ms; 0 without a connection."""
+        return self._wall_ms(self.link.receiver.read_ms) if self.link is not None else 0
+
+    @property
+    def last_written_ms(self) -> int:
+        """When a report was written last, Unix ms; 0 without a connection."""
+        return self._wall_ms(self.link.receiver.reported_ms) if self.link is not None else 0
+
+    def _wall_ms(self, awake_ms: int) -> int:
+        return self._broker.now_ms() - (self._now_ms() - awake_ms)
 
     def received_in_second(self) -> int:
         """Bytes of the log that came in the last whole second."""

@@ -108,7 +108,7 @@ class Guard:
                           "{first} to {end}", begin=begin, first=begin, end=end)
             await self._store.log_cut.start_at(begin)
         if begin == 0 and end > log.file_size:
-            # A request for 0 is answered with the last file: ask for the bytes behind the first message.
+            # A request for 0 is answered with the last file: ask from the second message on.
             first = await self._message(address, 0)
             if not first:
                 raise BrokerError(f"{address} does not give the first message of its log")

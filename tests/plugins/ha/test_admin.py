@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,10 +14,10 @@ from twistmq.broker.wire.headers.admin import (
     NotifyMinBrokerIdChangeRequestHeader,
     ResetMasterFlushOffsetHeader,
 )
-from twistmq.plugins import admin
+from twistmq.plugins import ha
 
 #: What a master without slaves answers to 907 at 5.3.3, but for the offset.
-APACHE = {
+APACHE: dict[str, Any] = {
     "haClientRuntimeInfo": {
         "lastReadTimestamp": 0, "lastWriteTimestamp": 0,
         "masterFlushOffset": 0, "maxOffset": 0, "transferredByteInSecond": 0,
@@ -29,7 +30,7 @@ class ReplicationTests(SynchronousTestCase):
     """905, 907 and 908."""
 
     def box(self, **settings: str) -> KernelBox:
-        box = KernelBox([("admin", admin.Plugin)], settings)
+        box = KernelBox([("ha", ha.Plugin)], settings)
         self.addCleanup(box.stop)
         return box
 
@@ -58,11 +59,17 @@ class ReplicationTests(SynchronousTestCase):
                              (ResponseCode.SUCCESS, None, b""), msg=code.name)
         self.assertEqual(box.kernel.store.commit_log.max_offset, 0)
 
-    def test_a_slave_answers_that_there_is_no_replication(self) -> None:
-        """A slave is told that there is no replication."""
+    def test_a_slave_tells_of_itself(self) -> None:
+        """How far it is, and what it was told of its master; nothing was read yet."""
         box = self.box(brokerRole="SLAVE", brokerId="1")
-        for code in (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.GET_BROKER_HA_STATUS,
-                     RequestCode.RESET_MASTER_FLUSH_OFFSET):
-            reply = box.ask(code)
-            self.assertEqual((reply.code, reply.remark), (
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "there is no replication here yet"))
+        self.assertEqual(box.ask(
+            RequestCode.RESET_MASTER_FLUSH_OFFSET,
+            ResetMasterFlushOffsetHeader(master_flush_offset=77)).code, ResponseCode.SUCCESS)
+        self.assertEqual(box.ask(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+                                 NotifyMinBrokerIdChangeRequestHeader(
+                                     min_broker_id=1, broker_name="a")).code, 0)
+        answer = json.loads(box.ask(RequestCode.GET_BROKER_HA_STATUS).body)
+        self.assertEqual(answer, {**APACHE, "master": False, "masterCommitLogMaxOffset": 0,
+                                  "haClientRuntimeInfo": {
+                                      **APACHE["haClientRuntimeInfo"], "activated": False,
+                                      "masterFlushOffset": 77}})

@@ -1,0 +1,43 @@
+"""The metrics of replication. Apache's broker has no such metrics: all names are ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twistmq.broker.api import MetricFamily
+from twistmq.broker.api.observe import single
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.ha.follower import Follower
+    from twistmq.plugins.ha.slaves import Slaves
+
+__all__ = ["families"]
+
+
+def families(broker: Broker, slaves: Slaves, follower: Follower) -> list[MetricFamily]:
+    """Make the families: of a slave about its master, of a master about its slaves."""
+    if broker.is_slave:
+        return [
+            single("ha_master_connected", "Whether the master is followed.",
+                   int(follower.is_connected)),
+            single("ha_master_connections", "Connections to the master that were made.",
+                   follower.connections, "counter"),
+            single("ha_received_bytes", "Bytes of the master's log that came.",
+                   follower.received_bytes, "counter"),
+        ]
+    behind = MetricFamily("ha_slave_behind_bytes", "gauge",
+                          "Bytes of the log that a slave has not reported.", ("slave",))
+    rate = MetricFamily("ha_slave_bytes_per_second", "gauge",
+                        "Bytes of the log that a slave was sent in the last second.", ("slave",))
+    for link in slaves.links:
+        behind.add(link.sender.behind_bytes(), link.peer)
+        rate.add(link.sender.sent_in_second(broker.steady.awake_ms()), link.peer)
+    return [
+        behind, rate,
+        single("ha_slaves", "Slaves that are connected.", len(slaves.links)),
+        single("ha_waiting_sends", "Sends that wait for slaves.", slaves.waits.count),
+        single("ha_waited_sends", "Sends that waited for slaves.", slaves.waits.waits, "counter"),
+        single("ha_late_sends", "Sends that waited longer than slaveTimeout.",
+               slaves.waits.timeouts, "counter"),
+    ]
