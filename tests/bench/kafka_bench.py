@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from bench_servers import Twistmq, parser_of
 from client_bench import LOADS, Values, fill, run, topic_of
 
 from tests.interop.clients import python_with
-from tests.interop.peer import CACHE
+from tests.interop.peer import CACHE, wait_for_port
 from tests.interop.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -76,6 +75,7 @@ def kafka(folder: Path) -> Iterator[str]:
                        stdout=log, stderr=log, check=True)
         server = subprocess.Popen([*java, "kafka.Kafka", file], stdout=log, stderr=log)
         try:
+            wait_for_port(port, server)
             yield f"127.0.0.1:{port}"
         finally:
             server.terminate()
@@ -98,7 +98,6 @@ def main() -> int:
         other = python_with(AIOKAFKA)
         namesrv = f"127.0.0.1:{arguments.port}"
         fill(program, namesrv, arguments.messages)
-        time.sleep(5)
         print("| load | twistmq, us | aiokafka, us | ratio | twistmq, msg/s | aiokafka, msg/s |")
         print("| --- | --- | --- | --- | --- | --- |")
         for load in ("auto", "consume_batch"):
