@@ -24,6 +24,9 @@ from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
 from twistmq.broker.wire.properties import (
     SHARDING_KEY,
     TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
     UNIQ_KEY,
     WAIT,
     format_properties,
@@ -46,6 +49,10 @@ _WAITS: Final = format_properties({WAIT: "true", UNIQ_KEY: "%s"})
 _WAITS_NOT: Final = format_properties({WAIT: "false", UNIQ_KEY: "%s"})
 #: Names of topics that are remembered as checked.
 _TOPICS_MAX: Final = 4096
+
+
+#: Properties of a message that is delivered at a time.
+_TIMES: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +99,7 @@ class Outgoing(msgspec.Struct, gc=False):
     :param sharding_key: chooses the queue; "": the producer does.
     :param waits: the message's WAIT, by which batches are made.
     :param tag: its tag, by which batches are made too.
+    :param is_timed: whether it is for a time, which brokers before 5.0 do not look at.
     :param may_be_batched: whether automatic batching may put it with others.
     """
 
@@ -110,6 +118,7 @@ class Outgoing(msgspec.Struct, gc=False):
     waits: bool = True
     tag: str | None = None
     may_be_batched: bool = False
+    is_timed: bool = False
 
     @property
     def size(self) -> int:
@@ -156,7 +165,7 @@ class Preparer:
         return Outgoing(
             topic, body, text, ids, flag=message.flag,
             sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
-            tag=properties.get(TAGS),
+            tag=properties.get(TAGS), is_timed=not _TIMES.isdisjoint(properties),
             may_be_batched=options.auto_batch and not sys_flag and not sharding_key
             and may_be_batched(topic, properties))
 

@@ -24,7 +24,13 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import HeaderError, RemotingError, RemotingTimeout
+from twistmq.broker.errors import (
+    BrokerError,
+    HeaderError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeout,
+)
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.bodies import MessageQueue, ProducerData
 from twistmq.broker.wire.command import RemotingCommand
@@ -49,12 +55,15 @@ from twistmq.client.errors import (
     NotSafe,
     RequestRefused,
     SendFailed,
+    Unsupported,
     refusal,
 )
 from twistmq.client.messages import ReceivedMessage, SendResult
 
 __all__ = ["RETRY_CODES", "Sender"]
 
+#: The version of brokers that have a timer. Source: MQVersion.V5_0_0 @5.3.3.
+TIMER_VERSION_MIN: Final = 413
 #: Refusals after which another broker may take the message.
 RETRY_CODES: Final = frozenset({
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR,
@@ -154,7 +163,7 @@ class Sending(msgspec.Struct):
         """Send to one queue."""
         sender, message = self._sender, self._message
         client = sender.client
-        now_ms = self._begin_ms = client.tasks.now_ms
+        self._begin_ms = client.tasks.now_ms
         self._broker_name = ""
         try:
             queue = self._queue or sender.choose(
@@ -164,10 +173,27 @@ class Sending(msgspec.Struct):
         except NoRoute as error:
             self._ended(error)
             return
+        if message.is_timed and not client.versions.get(address, 0) >= TIMER_VERSION_MIN:
+            client.tasks.spawn(self._send_timed(address, queue), "version for a timed message")
+            return
+        self._write(address, queue)
+
+    async def _send_timed(self, address: str, queue: MessageQueue) -> None:
+        """Send a timed message once its broker is known to have a timer."""
+        try:
+            await self._sender.check_timer(address, self._left_ms())
+        except BrokerError as error:
+            self._ended(error)
+        else:
+            self._write(address, queue)
+
+    def _write(self, address: str, queue: MessageQueue) -> None:
+        sender, message = self._sender, self._message
+        client = sender.client
         header = (sender.filled(message, queue.queue_id) if sender.is_plain
                   else sender.header(message, queue.queue_id))
         client.engine.request(address, message.code, header, message.body, self._replied,
-                              max(self._deadline_ms - now_ms, 0))
+                              self._left_ms())
 
     def _failed(self) -> list[str]:
         return [attempt.broker_name for attempt in self._attempts] if self._attempts else []
@@ -413,8 +439,26 @@ class Sender:
         route = await client.routes.find_for_send(message.topic)
         target = queue or self.choose(message, route, ())
         address = client.routes.master(client.routes.broker_of(target))
+        if message.is_timed:
+            await self.check_timer(address, self.options.timeout_ms)
         client.engine.send_oneway(address, message.code, self.header(message, target.queue_id),
                                   message.body)
+
+    async def check_timer(self, address: str, timeout_ms: float) -> None:
+        """Check that a broker can deliver messages at a time; its heartbeat's answer says so.
+
+        :raises Unsupported: when it is older than 5.0: it would deliver them at once.
+        :raises RemotingConnectError: when it does not say its version.
+        """
+        client = self.client
+        if address not in client.versions and not await client.heartbeat(address, timeout_ms):
+            raise RemotingConnectError(f"{address} does not say its version by a heartbeat, which "
+                                       "is needed before a message that has a time")
+        if client.versions[address] < TIMER_VERSION_MIN:
+            raise Unsupported(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"the broker at {address} is older than 5.0 and would deliver a message that has "
+                "delay_ms or deliver_at at once; use delay_level")
 
     def header(self, message: Outgoing, queue_id: int) -> SendMessageRequestHeaderV2:
         """The header of a send."""

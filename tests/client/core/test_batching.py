@@ -13,7 +13,7 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
-from twistmq.client.errors import Closed, Rejected
+from twistmq.client.errors import Closed, Rejected, Unsupported
 from twistmq.client.messages import Message, SendResult
 
 A = "10.0.0.2:10911"
@@ -101,6 +101,7 @@ class BatchingTests(SynchronousTestCase):
 
     def test_messages_that_brokers_take_alone_go_alone_at_once(self) -> None:
         """Those with a delay, a sharding key or a compressed body."""
+        self.box.core.versions[A] = 479
         self.send(b"delayed", delay_level=1)
         self.send(b"timed", delay_ms=5)
         self.send(b"sharded", sharding_key="k")
@@ -109,6 +110,14 @@ class BatchingTests(SynchronousTestCase):
         self.box.settle()
         self.assertEqual(self.codes(), [RequestCode.SEND_MESSAGE_V2] * 4)
         self.assertNotIn(b"waits", self.outcomes)
+
+    def test_a_message_for_a_time_is_not_sent_to_an_old_broker(self) -> None:
+        """It would deliver the message at once."""
+        self.box.core.versions[A] = 401
+        self.send(b"timed", delay_ms=5)
+        self.box.settle()
+        self.assertEqual(self.codes(), [])
+        self.assertIsInstance(self.outcomes[b"timed"], Unsupported)
 
     def test_a_batch_that_is_refused_fails_each_of_its_messages(self) -> None:
         """With the error of the batch."""
