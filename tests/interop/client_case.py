@@ -31,7 +31,7 @@ NAMES: Final = ("ours", "4.9.4", "5.3.3")
 SETTINGS: Final = {
     "messageDelayLevel": " ".join(["1s"] * 18), "transactionTimeOut": "3000",
     "transactionCheckInterval": "1000", "transactionOpBatchInterval": "100",
-    "enablePropertyFilter": "true",
+    "enablePropertyFilter": "true", "recallMessageEnable": "true",
 }
 
 
