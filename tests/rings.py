@@ -51,7 +51,7 @@ _PLACES: Final = {
 #: Files of the ring ``unit`` whose tests take two seconds or more together.
 SLOW: Final = frozenset((
     "broker/admin/test_brokers.py", "broker/admin/test_command_line.py",
-    "broker/admin/test_completion.py", "broker/admin/test_groups.py",
+    "broker/admin/test_completion.py", "broker/admin/test_groups.py", "broker/admin/test_roles.py",
     "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
     "client/test_blocking.py", "client/test_commands.py", "client/test_readme.py",
     "client/test_pull_consumer.py", "client/test_replies.py",
@@ -73,6 +73,7 @@ SLOW: Final = frozenset((
     "client/event_loop/test_pop_consumer.py", "client/test_pop_consumer.py",
     "client/testing/test_pop_cluster.py",
     "plugins/ha/test_pair.py", "plugins/ha/test_strangers.py",
+    "plugins/ha/test_pair_roles.py",
     "plugins/filter_sql92/test_grammar.py", "plugins/flow_control/test_overload.py",
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",

@@ -9,7 +9,7 @@ Source: DefaultHAService, DefaultHAConnection, DefaultHAClient @4.9.4 and @5.3.3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
@@ -19,6 +19,7 @@ from twistmq.plugins.ha.admin import ReplicationRequests
 from twistmq.plugins.ha.families import families
 from twistmq.plugins.ha.follower import Follower
 from twistmq.plugins.ha.master import MasterAddress
+from twistmq.plugins.ha.refusals import refusing_rows
 from twistmq.plugins.ha.returning import return_as_master
 from twistmq.plugins.ha.role_change import RoleChange
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
@@ -68,6 +69,10 @@ class Plugin:
                              self.follower.tick),
                 PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
                              self.tables.copy_due)]
+
+    @hookimpl
+    def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
+        return refusing_rows(self._broker, handlers)
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:

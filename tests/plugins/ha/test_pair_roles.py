@@ -1,0 +1,147 @@
+"""Two brokers of ours over real sockets: tables, offsets on their way back, and a promotion."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
+from twistmq.broker.admin.roles import promote_slave
+from twistmq.broker.admin.session import Session
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing import running_broker
+from twistmq.broker.testing.raw_client import pull_header
+from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from twistmq.broker.wire.record import records_of
+from twistmq.plugins import timer
+
+
+class PairCase(SynchronousTestCase):
+    """A name server, and brokers of the name "pair"."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.stack = ExitStack()
+        self.addCleanup(self.stack.close)
+        self.folder = Path(self.mktemp())
+        # Its broker has another name: the name server outlives the brokers of the pair.
+        self.names = self.stack.enter_context(running_broker(
+            {**LOCAL, "brokerName": "beside"}, data=self.folder / "beside")).namesrv_address
+        self.masters = ExitStack()
+        self.stack.enter_context(self.masters)
+
+    def start_master(self) -> LoneBroker:
+        return self.masters.enter_context(lone_broker(
+            self.folder / "master", {"namesrvAddr": self.names, "timerPrecisionMs": "100"}))
+
+    def start_slave(self, **settings: str) -> LoneBroker:
+        slave = self.stack.enter_context(lone_broker(self.folder / "slave", {
+            "namesrvAddr": self.names, "brokerRole": "SLAVE", "brokerId": "1",
+            "slaveReadEnable": "true", "timerPrecisionMs": "100", **settings}))
+        wait_until(lambda: slave.plugin.follower.is_connected, "the slave is connected")
+        return slave
+
+    def caught_up(self, slave: LoneBroker, master: LoneBroker) -> None:
+        wait_until(lambda: slave.end == master.end
+                   and not slave.kernel.store.dispatch.behind_bytes, "the slave has all")
+
+    def bodies(self, broker: LoneBroker, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        """All messages of a queue."""
+        store, found, offset = broker.kernel.store, [], 0
+        while True:
+            messages = broker.thread.call(
+                store.get_message, topic, queue_id, offset, 32).messages
+            if not messages:
+                return found
+            found += [record.body for data in messages for record in records_of(data)]
+            offset += len(messages)
+
+
+class TableTests(PairCase):
+    """What changes on the master is on the slave in five seconds."""
+
+    def test_tables_follow_within_five_seconds(self) -> None:
+        """Topics and groups, with their versions, and offsets."""
+        master = self.start_master()
+        slave = self.start_slave()
+        ours, theirs = slave.kernel, master.kernel
+
+        def change() -> None:
+            theirs.topic_config.update(TopicConfig("New", 3, 3), {})
+            theirs.subscription_group.update(SubscriptionGroupConfig("g", retry_max_times=3), {})
+            theirs.consumer_offset.commit("peer", "g", "New", 0, 0)
+
+        master.thread.call(change)
+        wait_until(lambda: "New@g" in ours.consumer_offset.table
+                   and ours.topic_config.data_version == theirs.topic_config.data_version
+                   and ours.subscription_group.data_version
+                   == theirs.subscription_group.data_version, "the tables are copied", 5)
+        self.assertEqual(ours.topic_config.table["New"], theirs.topic_config.table["New"])
+
+
+class ReturnTests(PairCase):
+    """The master dies, and comes back."""
+
+    def test_consumers_go_on_with_the_slave_and_lose_no_place(self) -> None:
+        """They read and commit there; the master has their offsets before it is routable."""
+        master = self.start_master()
+        slave = self.start_slave()
+        with master.client() as client:
+            for number in range(10):
+                client.send("T", b"%d" % number)
+        self.caught_up(slave, master)
+        wait_until(lambda: "T" in slave.kernel.topic_config.table, "the topic is copied")
+        self.masters.close()
+        with slave.client() as client:
+            reply = client.request(RequestCode.PULL_MESSAGE, pull_header("T", queue_id=0, offset=0))
+            self.assertEqual(reply.code, ResponseCode.SUCCESS)
+            self.assertEqual(len(list(records_of(reply.body))), 10)
+        slave.thread.call(slave.kernel.consumer_offset.commit, "peer", "g", "T", 0, 7)
+        again = self.start_master()
+        self.assertEqual(again.kernel.consumer_offset.query("g", "T", 0), 7)
+        self.assertEqual(again.kernel.role, "ASYNC_MASTER")
+
+
+class PromotionTests(PairCase):
+    """The master is lost, and its slave takes its place."""
+
+    def test_delayed_and_timed_messages_come_once(self) -> None:
+        """Those that came before the loss do not come again, and none is lost."""
+        master = self.start_master()
+        slave = self.start_slave()
+        with master.client() as client:
+            for number in range(40):
+                client.send("T", b"timed %d" % number,
+                            properties={"TIMER_DELAY_MS": str(1000 + 200 * number)})
+            for number in range(5):
+                client.send("T", b"early %d" % number, properties={"DELAY": "1"})
+            for number in range(5):
+                client.send("T", b"late %d" % number, properties={"DELAY": "2"})
+        wait_until(lambda: len(self.bodies(master)) > 8, "some have come")
+        self.caught_up(slave, master)
+        # Deliveries since the last copy come twice, so that none is lost.
+        copied_ms = slave.plugin.tables.ages_ms
+        wait_until(lambda: "timer check point" in copied_ms(), "the check point is copied")
+        self.masters.close()
+        before = self.bodies(slave)
+        with Session(self.names) as session:
+            steps = [row[2] for row in promote_slave(
+                session, broker=slave.kernel.broker_address, switch=False, force=False,
+                dry=False)]
+        self.assertEqual(steps, ["check", "become master", "verify"])
+        wait_until(lambda: len(set(self.bodies(slave))) == 50, "all have come")
+        timers = slave.kernel.hooks.find(timer.Plugin)
+        assert timers is not None and timers.service is not None
+        wheel = timers.service.wheel
+        wait_until(lambda: not wheel.count, "no timed message waits")
+        bodies = self.bodies(slave)
+        self.assertEqual(len(set(bodies)), 50)
+        self.assertTrue(8 < len(before) < 50)
+        # A second of timed messages, and the level whose offset was copied before they came.
+        self.assertLessEqual(len(bodies) - 50, 15)
+        with slave.client() as client:
+            client.send("T", b"new")
+        self.assertIn(b"new", self.bodies(slave))
