@@ -48,7 +48,7 @@ num.partitions=4
 group.initial.rebalance.delay.ms=0
 """
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-PORT_FIRST = 32_800
+PORT_FIRST = 32_740
 
 
 def kafka_jars() -> str:
