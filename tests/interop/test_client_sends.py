@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.interop.client_case import NAMES, Broker, ClientTestCase
 from tests.interop.clients import HERE, java_program, run
 from tests.interop.mqadmin import mqadmin
+from tests.interop.servers import MAIN
 from twistmq.broker.wire.properties import UNIQ_KEY, WAIT
 
 SHELLS = ("blocking", "aio", "tx")
@@ -121,3 +125,47 @@ class SendTests(ClientTestCase):
                 self.assertRegex(text, r"Keys: +\[k1 all\]")
 
         self.on_each(check)
+
+
+class CommandTests(ClientTestCase):
+    """The command line in pipes."""
+
+    def command(self, broker: Broker, *words: str) -> list[str | Path]:
+        """The words of a command."""
+        return [sys.executable, "-c", MAIN, *words, "-n", broker.where]
+
+    def test_lines_go_through_each_broker(self) -> None:
+        """All of them come out; a member that is interrupted commits what it printed."""
+        self.pipes(10_000)
+
+    def long_lines(self) -> None:
+        """The same with more."""
+        self.pipes(100_000)
+
+    def pipes(self, count: int) -> None:
+        """Send lines and read them, at each broker."""
+        def check(broker: Broker) -> None:
+            lines = "".join(f"{number}\n" for number in range(count))
+            subprocess.run(self.command(broker, "produce", "Lines"), input=lines, text=True,
+                           check=True, timeout=PATIENCE)
+            read = run(self.command(broker, "consume", "Lines", "--from", "first", "--to", "end"),
+                       PATIENCE)
+            self.assertEqual(sorted(map(int, read.split())), list(range(count)))
+            first = self.interrupted(broker, 1000)
+            second = self.interrupted(broker, 1000)
+            # The last one was printed and not acknowledged.
+            self.assertLessEqual(len(set(first) & set(second)), 1)
+
+        self.on_each(check)
+
+    def interrupted(self, broker: Broker, count: int) -> list[str]:
+        """Read so many lines as a group, then interrupt it; :returns: all that it printed."""
+        process = subprocess.Popen(
+            self.command(broker, "consume", "Lines", "-g", "lines", "--from", "first"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        found = [process.stdout.readline().strip() for _ in range(count)]
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual((process.returncode, errors), (130, ""))
+        return [*found, *rest.split()]
