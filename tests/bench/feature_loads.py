@@ -153,7 +153,7 @@ class Broker:
         return Link(self.endpoint.connect(), replied)
 
     def cpu_seconds(self) -> float:
-        return wire_bench.cpu_seconds(self.endpoint.pid)
+        return wire_bench.cpu_seconds(self.endpoint.pids)
 
     def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> dict:
         """One request and the header of its reply, which must be a success."""

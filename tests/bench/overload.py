@@ -202,9 +202,9 @@ def run(server: Server, options: argparse.Namespace) -> tuple[dict[str, object],
     edges = [0.0, options.seconds / 2, options.seconds * 1.5, options.seconds * 2.5]
     busy: list[float] = []
     for rate, begin, end in zip((0.5, options.factor, 0.5), edges, edges[1:], strict=False):
-        used = wire_bench.cpu_seconds(server.pids[0])
+        used = wire_bench.cpu_seconds(server.pids[:1])
         load.phase(rate * capacity, end - begin)
-        busy.append((wire_bench.cpu_seconds(server.pids[0]) - used) / (end - begin))
+        busy.append((wire_bench.cpu_seconds(server.pids[:1]) - used) / (end - begin))
     missing = load.finish()
     bins = [load.bins[index] for index in range(max(load.bins) + 1)]
 

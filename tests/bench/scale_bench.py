@@ -69,13 +69,13 @@ def connections_bench(endpoint: wire_bench.Endpoint, args: argparse.Namespace) -
     send_round(endpoint, topics, 2)
     alone: list[float] = []
     crowded: list[float] = []
-    before = anonymous_memory_mb(endpoint.pid)
+    before = anonymous_memory_mb(endpoint.pids[0])
     after = before
     for _ in range(args.rounds):
         alone.append(send_round(endpoint, topics, args.seconds))
         idle: list[socket.socket] = [endpoint.connect() for _ in range(args.idle)]
         crowded.append(send_round(endpoint, topics, args.seconds))
-        after = anonymous_memory_mb(endpoint.pid)
+        after = anonymous_memory_mb(endpoint.pids[0])
         for link in idle:
             link.close()
         time.sleep(0.5)
@@ -96,7 +96,7 @@ def topics_bench(endpoint: wire_bench.Endpoint, args: argparse.Namespace) -> Non
     for count in args.counts:
         rate = statistics.median(rates[count])
         print(f"{count:>5} topics x 4 queues: {rate:>9,.0f} msg/s (x{rate / base:.2f})")
-    print(f"RssAnon {anonymous_memory_mb(endpoint.pid):.1f} MB")
+    print(f"RssAnon {anonymous_memory_mb(endpoint.pids[0]):.1f} MB")
 
 
 def main() -> None:

@@ -5,11 +5,12 @@
   wire_bench.py pull  A=...                  B=...                  [options]
 
 Each endpoint is NAME=HOST:PORT:PID, PID being the broker's process, whose CPU time is read from
-/proc. `send` keeps WINDOW pre-encoded SEND_MESSAGE_V2 requests in flight on each connection; `pull`
-first sends messages, then reads the queues round and round with PULL_MESSAGE. A request that is not
-answered with SUCCESS is counted as bad, and any bad one makes the exit status 1. Rounds alternate
-A B A B, so a ratio of medians holds on a noisy machine where an absolute figure does not. With
---tls connections speak TLS, whatever the brokers' certificates are. Standard library only.
+/proc; PID+PID counts two, as those of a master and its slave. `send` keeps WINDOW pre-encoded
+SEND_MESSAGE_V2 requests in flight on each connection; `pull` first sends messages, then reads the
+queues round and round with PULL_MESSAGE. A request that is not answered with SUCCESS is counted as
+bad, and any bad one makes the exit status 1. Rounds alternate A B A B, so a ratio of medians holds
+on a noisy machine where an absolute figure does not. With --tls connections speak TLS, whatever the
+brokers' certificates are. Standard library only.
 """
 
 from __future__ import annotations
@@ -110,10 +111,13 @@ def decode(buffer: bytearray, offset: int) -> tuple[int, int, dict | None, int, 
     return end, header["code"], header, stop, end
 
 
-def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(pids: list[int]) -> float:
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def tls_context() -> ssl.SSLContext:
@@ -139,7 +143,7 @@ class Endpoint:
     def __init__(self, text: str) -> None:
         self.name, _, address = text.partition("=")
         host, port, pid = address.split(":")
-        self.address, self.pid = (host, int(port)), int(pid)
+        self.address, self.pids = (host, int(port)), [int(each) for each in pid.split("+")]
         self.rates: list[float] = []
         self.cpu: list[float] = []
 
@@ -230,7 +234,7 @@ def drive(selector, links, endpoint, seconds, arrived, more, args) -> tuple[floa
     begin, mark = time.monotonic(), None
     while (now := time.monotonic()) - begin < seconds:
         if mark is None and now - begin > min(2.0, seconds / 3):
-            mark = (now, good, cpu_seconds(endpoint.pid))
+            mark = (now, good, cpu_seconds(endpoint.pids))
         for key, _ in selector.select(0.2):
             link, answered, offset = key.data, 0, 0
             data = received(link["socket"])
@@ -250,7 +254,7 @@ def drive(selector, links, endpoint, seconds, arrived, more, args) -> tuple[floa
             if answered:
                 link["socket"].sendall(more(link, answered))
                 link["next"] += answered
-    took, used = time.monotonic() - mark[0], cpu_seconds(endpoint.pid) - mark[2]
+    took, used = time.monotonic() - mark[0], cpu_seconds(endpoint.pids) - mark[2]
     for link in links:
         link["socket"].close()
     done = good - mark[1]

@@ -1,0 +1,541 @@
+#!/usr/bin/env python3
+"""A pair of ours, master and slave, beside a pair of Apache's: in turn, in one run.
+
+  ha_bench.py [asynchronous] [synchronous] [single] [lag] [catch-up]   all when none is named
+      [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 8] [--rounds 5] [--rate 5000]
+      [--mebibytes 2048] [--keep DIR]
+
+asynchronous  sends to a master alone, then with a live slave; CPU is that of both brokers
+synchronous   the same under SYNC_MASTER with inSyncReplicas=2, 4 x 64 in flight
+single        one send at a time under SYNC_MASTER
+lag           at a steady rate: from the send of a message until a pull of the slave has it
+catch-up      how fast a slave that was away copies what came meanwhile, and the master's rate
+              meanwhile
+
+Rounds alternate, another pair first each time; the table has medians. Three rounds that do not
+count warm Apache up. The exit status is 1 when a request was not answered with SUCCESS, or a slave
+did not get a message. Nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import wire_bench
+from bench_servers import BROKER_CONFIG, CLUSTER_INFO, ask_until_answered, parser_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
+from peer import Peer
+
+#: The first of the ports; each server takes its own ten.
+PORT_FIRST = 31_100
+TOPIC, QUEUES = "HaBench", 4
+#: In front of the time in a body.
+MARK = b"SENT"
+RUNTIME_INFO, PULL, SUCCESS, PULL_NOT_FOUND = 28, 11, 0, 19
+#: Rounds that do not count: Java compiles what it runs.
+WARM_UP_ROUNDS = 3
+#: How long anything may take that is waited for, seconds.
+PATIENCE = 120.0
+COMMON = ("slaveReadEnable=true", "waitTimeMillsInSendQueue=30000", "slaveTimeout=30000",
+          "osPageCacheBusyTimeOutMills=30000", "waitTimeMillsInPullQueue=30000")
+SYNCHRONOUS = ("brokerRole=SYNC_MASTER", "inSyncReplicas=2")
+
+
+class Pair:
+    """A name server, a master and a slave.
+
+    :param port: the first of its ports; the name server's.
+    """
+
+    name = ""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        self.values: dict[str, float] = {}
+        self.bad = 0
+
+    def start(self, *settings: str) -> None:
+        """Start the name server and the master; :param settings: of both brokers."""
+        raise NotImplementedError
+
+    def start_slave(self) -> None:
+        """Start the slave, and wait until it has all that the master has."""
+        raise NotImplementedError
+
+    def stop_slave(self) -> None:
+        """Stop the slave, if it runs."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop all."""
+        raise NotImplementedError
+
+    pids: list[int]
+    settings: Sequence[str] = ()
+
+    @property
+    def master_port(self) -> int:
+        return self.port + 5
+
+    @property
+    def slave_port(self) -> int:
+        return self.port + 15
+
+    def endpoint(self) -> wire_bench.Endpoint:
+        """The master, with the CPU of both brokers."""
+        pids = "+".join(map(str, self.pids))
+        return wire_bench.Endpoint(f"{self.name}=127.0.0.1:{self.master_port}:{pids}")
+
+    def log_end(self, port: int) -> int:
+        """Where a broker's commit log ends."""
+        with socket.create_connection(("127.0.0.1", port), 10) as link:
+            link.sendall(wire_bench.frame(RUNTIME_INFO, 1, {}, b"", False))
+            header, body = next(replies(link))
+        if header["code"] != SUCCESS:
+            raise ConnectionError(f"{port} answers {header}")  # it does not run yet
+        return int(json.loads(body)["table"]["commitLogMaxOffset"])
+
+    def slave_end(self, otherwise: int) -> int:
+        """Where the slave's commit log ends; :param otherwise: while it does not answer."""
+        try:
+            return self.log_end(self.slave_port)
+        except OSError:
+            return otherwise
+
+    def wait_for_slave(self) -> None:
+        """Wait until the slave has all that the master has."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if self.slave_end(-1) == self.log_end(self.master_port):
+                return
+            time.sleep(0.1)
+        raise SystemExit(f"{self.name}: the slave is behind its master after {PATIENCE} s")
+
+    def broker_settings(self, is_slave: bool) -> dict[str, str]:
+        """The settings of a broker that both kinds have."""
+        port = self.slave_port if is_slave else self.master_port
+        found = {
+            "brokerName": "pair", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1",
+            "listenPort": str(port), "haListenPort": str(port + 1),
+            **dict(pair.split("=", 1) for pair in (*COMMON, *self.settings))}
+        if is_slave:
+            found |= {"brokerRole": "SLAVE", "brokerId": "1"}
+        return found
+
+
+class TwistmqPair(Pair):
+    """Of ours."""
+
+    name = "twistmq"
+
+    def __init__(self, folder: Path, port: int, program: str) -> None:
+        super().__init__(folder, port)
+        self.program = program
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, *settings: str) -> None:
+        self.settings = settings
+        self._servers["namesrv"] = self._run(
+            "namesrv", f"listenPort={self.port}", "bindAddress=127.0.0.1",
+            f"kvConfigPath={self.folder}/kv.json")
+        ask_until_answered(self.port, CLUSTER_INFO)
+        self._start_broker("master", False)
+
+    def _start_broker(self, name: str, is_slave: bool) -> None:
+        self._servers[name] = self._run(
+            "broker", "-n", f"127.0.0.1:{self.port}", "bindAddress=127.0.0.1",
+            f"storePathRootDir={self.folder}/{name}",
+            *(f"{key}={value}" for key, value in self.broker_settings(is_slave).items()))
+        ask_until_answered(self.slave_port if is_slave else self.master_port, BROKER_CONFIG)
+        self.pids = [self._servers[each].pid for each in ("master", "slave")
+                     if each in self._servers]
+
+    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / "out", "ab") as out:
+            return subprocess.Popen([self.program, *arguments], stdout=out, stderr=out)
+
+    def start_slave(self) -> None:
+        self._start_broker("slave", True)
+
+    def stop_slave(self) -> None:
+        self._end("slave")
+
+    def _end(self, name: str) -> None:
+        process = self._servers.pop(name, None)
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+            if process.wait(PATIENCE):
+                raise SystemExit(f"{name} ended with status {process.returncode}; see "
+                                 f"{self.folder}/out")
+            self.pids = [pid for pid in self.pids if pid != process.pid]
+
+    def stop(self) -> None:
+        for name in ("slave", "master", "namesrv"):
+            self._end(name)
+
+
+class ApachePair(Pair):
+    """Of Apache's."""
+
+    name = "Apache"
+
+    def __init__(self, folder: Path, port: int, version: str) -> None:
+        super().__init__(folder, port)
+        self.version = version
+        self._master: Peer | None = None
+        self._slave: Peer | None = None
+
+    def _peer(self, name: str, is_slave: bool) -> Peer:
+        return Peer(self.folder / name, self.version, self.port,
+                    self.slave_port if is_slave else self.master_port, short_lived=False,
+                    with_namesrv=not is_slave, settings=self.broker_settings(is_slave))
+
+    def start(self, *settings: str) -> None:
+        self.settings = settings
+        self._master = self._peer("master", False)
+        self._master.start()
+        self.pids = [self._master.processes["broker"].pid]
+
+    def start_slave(self) -> None:
+        self._slave = self._peer("slave", True)
+        self._slave.start()
+        self.pids = [*self.pids[:1], self._slave.processes["broker"].pid]
+
+    def stop_slave(self) -> None:
+        if self._slave is not None:
+            self._slave.stop()
+            self._slave = None
+            self.pids = self.pids[:1]
+
+    def stop(self) -> None:
+        self.stop_slave()
+        if self._master is not None:
+            self._master.stop()
+
+
+def replies(link: socket.socket) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The replies that come on a connection: fields of the header with its code, and body."""
+    buffer = bytearray()
+    while True:
+        end, code, header, start, stop = wire_bench.decode(buffer, 0)
+        if end < 0:
+            data = link.recv(1 << 18)
+            if not data:
+                raise SystemExit("a connection was closed")
+            buffer += data
+            continue
+        yield {"code": code, **((header or {}).get("extFields") or {})}, bytes(buffer[start:stop])
+        del buffer[:end]
+
+
+def send_rounds(
+    pairs: Sequence[Pair], row: str, arguments: argparse.Namespace, **options: object
+) -> None:
+    """Sends to each master in turn; medians go to the values."""
+    given = argparse.Namespace(**{
+        "connections": 4, "window": 64, "size": 128, "encoding": "rocketmq", "topic": TOPIC,
+        "queues": QUEUES, **options})
+    rounds: dict[str, list[tuple[float, float]]] = {pair.name: [] for pair in pairs}
+    for number in range(-WARM_UP_ROUNDS, arguments.rounds):
+        for pair in pairs[::-1] if number % 2 else pairs:
+            rate, cpu, bad, first = wire_bench.send_round(
+                pair.endpoint(), given, arguments.seconds)
+            pair.bad += bad
+            if bad:
+                print(f"{pair.name}: {bad} refused: {first}", file=sys.stderr, flush=True)
+            if number >= 0:
+                rounds[pair.name].append((rate, cpu))
+                print(f"{row:<24} {pair.name:<8} {rate:>10,.1f}/s {cpu:8.2f} us", flush=True)
+    for pair in pairs:
+        rates, cpus = zip(*rounds[pair.name], strict=True)
+        pair.values[f"{row} rate"] = statistics.median(rates)
+        pair.values[f"{row} cpu"] = statistics.median(cpus)
+
+
+@contextlib.contextmanager
+def with_pairs(pairs: Sequence[Pair], *settings: str) -> Iterator[None]:
+    """Start the masters; all is stopped behind the block."""
+    with contextlib.ExitStack() as stack:
+        for pair in pairs:
+            stack.callback(pair.stop)
+            pair.start(*settings)
+        yield
+
+
+def start_slaves(pairs: Sequence[Pair]) -> None:
+    """Start the slaves; each is connected to its master then."""
+    for pair in pairs:
+        pair.start_slave()
+        send_at_rate(pair, 50, 1)  # a master without messages has a slave that has them all
+        pair.wait_for_slave()
+
+
+def asynchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
+    """Sends without a slave and with one."""
+    with with_pairs(pairs):
+        send_rounds(pairs, "alone", arguments)
+        start_slaves(pairs)
+        send_rounds(pairs, "with a slave", arguments)
+        for pair in pairs:
+            pair.wait_for_slave()
+
+
+def synchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
+    """Sends that wait for the slave."""
+    with with_pairs(pairs, *SYNCHRONOUS):
+        start_slaves(pairs)
+        send_rounds(pairs, "synchronous", arguments)
+
+
+def single(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
+    """One send at a time that waits for the slave."""
+    with with_pairs(pairs, *SYNCHRONOUS):
+        start_slaves(pairs)
+        send_rounds(pairs, "single", arguments, connections=1, window=1)
+        for pair in pairs:
+            pair.values["single ms"] = 1000 / pair.values["single rate"]
+
+
+def lag(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
+    """The age of messages when the slave's consumer has them."""
+    with with_pairs(pairs):
+        start_slaves(pairs)
+        for pair in pairs:
+            send_at_rate(pair, 100, 1)
+            wait_for_topic(pair)
+            for seconds in (arguments.seconds, arguments.seconds * arguments.rounds):
+                ages = ages_at(pair, arguments.rate, seconds)
+            ages.sort()
+            for part in (50, 99):
+                pair.values[f"lag p{part}"] = ages[len(ages) * part // 100] * 1000
+            print(f"lag {pair.name:<8} {len(ages):,} messages, p50 {pair.values['lag p50']:.1f} ms,"
+                  f" p99 {pair.values['lag p99']:.1f} ms", flush=True)
+
+
+def ages_at(pair: Pair, rate: int, seconds: float) -> list[float]:
+    """Send at a rate and pull from the slave; the age of each message then, seconds."""
+    ends = queue_ends(pair)
+    ages: list[float] = []
+    links = []
+    selector = selectors.DefaultSelector()
+    for queue in range(QUEUES):
+        link = socket.create_connection(("127.0.0.1", pair.slave_port))
+        links.append(link)
+        selector.register(link, selectors.EVENT_READ, [queue, ends[queue], bytearray()])
+        link.sendall(held_pull(queue, ends[queue]))
+    sender = threading.Thread(target=send_at_rate, args=(pair, rate, seconds))
+    count = int(rate * seconds)
+    sender.start()
+    deadline = time.monotonic() + seconds + PATIENCE
+    while len(ages) < count:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{pair.name}: {count - len(ages)} messages are not at the slave")
+        for key, _ in selector.select(0.2):
+            took = time.time()
+            queue, offset, buffer = key.data
+            buffer += key.fileobj.recv(1 << 18)  # type: ignore[union-attr]
+            while (found := wire_bench.decode(buffer, 0))[0] >= 0:
+                end, code, header, start, stop = found
+                if code == SUCCESS:
+                    assert header is not None
+                    offset = int(header["extFields"]["nextBeginOffset"])
+                    while start < stop:
+                        size = int.from_bytes(buffer[start:start + 4], "big")
+                        at = buffer.index(MARK, start) + len(MARK)
+                        ages.append(took - float(buffer[at:at + 18]))
+                        start += size
+                del buffer[:end]
+                key.data[1] = offset
+                key.fileobj.sendall(held_pull(queue, offset))  # type: ignore[union-attr]
+    sender.join()
+    for link in links:
+        link.close()
+    return ages
+
+
+def held_pull(queue: int, offset: int) -> bytes:
+    """A pull of the slave that waits for messages."""
+    return wire_bench.frame(PULL, queue, {
+        "consumerGroup": "ha_bench", "topic": TOPIC, "queueId": str(queue),
+        "queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0",
+        "suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "0",
+        "expressionType": "TAG"}, b"", False)
+
+
+def wait_for_topic(pair: Pair) -> None:
+    """Wait until the slave knows the topic: Apache's copies topics each minute."""
+    deadline = time.monotonic() + PATIENCE
+    with socket.create_connection(("127.0.0.1", pair.slave_port)) as link:
+        found = replies(link)
+        while True:
+            link.sendall(held_pull(0, 0))
+            if next(found)[0]["code"] == SUCCESS:
+                return
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{pair.name}: the slave has no topic after {PATIENCE} s")
+            time.sleep(0.2)
+
+
+def queue_ends(pair: Pair) -> list[int]:
+    """The ends of the queues at the slave."""
+    with socket.create_connection(("127.0.0.1", pair.slave_port)) as link:
+        for queue in range(QUEUES):
+            link.sendall(wire_bench.frame(30, queue, {
+                "topic": TOPIC, "queueId": str(queue)}, b"", False))
+        found = replies(link)
+        return [int(next(found)[0]["offset"]) for _ in range(QUEUES)]
+
+
+def send_at_rate(pair: Pair, rate: int, seconds: float) -> None:
+    """Send messages with the time of their send in the body."""
+    with socket.create_connection(("127.0.0.1", pair.master_port)) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=drain, args=(link,), daemon=True).start()
+        begin = time.monotonic()
+        sent, count = 0, int(rate * seconds)
+        while sent < count:
+            due = min(int((time.monotonic() - begin) * rate) + 1, count)
+            if due > sent:
+                stamp = MARK + f"{time.time():018.6f}".encode().ljust(124, b"x")
+                link.sendall(b"".join(
+                    wire_bench.frame(310, number, {
+                        "a": "ha_bench", "b": TOPIC, "c": "TBW102", "d": "4",
+                        "e": str(number % QUEUES), "f": "0", "g": "1", "h": "0", "i": "", "j": "0",
+                        "k": "false", "l": "0", "m": "false"}, stamp, False)
+                    for number in range(sent, due)))
+                sent = due
+            time.sleep(0.001)
+        time.sleep(1)  # the last replies
+
+
+def drain(link: socket.socket) -> None:
+    """Read over the replies."""
+    with contextlib.suppress(OSError):
+        while link.recv(1 << 18):
+            pass
+
+
+def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
+    """A slave that was away, and the master's rate meanwhile."""
+    with with_pairs(pairs):
+        start_slaves(pairs)
+        given = argparse.Namespace(connections=4, window=32, size=4096, encoding="rocketmq",
+                                   topic=TOPIC, queues=QUEUES)
+        for pair in pairs:
+            pair.stop_slave()
+            behind = pair.log_end(pair.master_port)
+            rates = []
+            while pair.log_end(pair.master_port) - behind < arguments.mebibytes << 20:
+                rate, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
+                rates.append(rate)
+                pair.bad += bad
+            before = pair.log_end(pair.master_port)
+            begin = time.monotonic()
+            pair.start_slave()
+            start = time.monotonic()
+            while (at := pair.slave_end(behind)) == behind:
+                start = time.monotonic()
+                time.sleep(0.01)
+            first = at
+            meanwhile, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
+            pair.bad += bad
+            while (at := pair.slave_end(behind)) < before:
+                if time.monotonic() - begin > 10 * PATIENCE:
+                    raise SystemExit(f"{pair.name}: the slave stands at {at} of {before}")
+                time.sleep(0.05)
+            took = time.monotonic() - start
+            pair.values["catch-up"] = (at - first) / took / (1 << 20)
+            pair.values["meanwhile"] = meanwhile / statistics.median(rates)
+            print(f"catch-up {pair.name:<8} {pair.values['catch-up']:.0f} MiB/s, the master at "
+                  f"{pair.values['meanwhile']:.2f} of its rate", flush=True)
+            pair.wait_for_slave()
+            pair.stop_slave()
+
+
+PARTS = {"asynchronous": asynchronous, "synchronous": synchronous, "single": single, "lag": lag,
+         "catch-up": catch_up}
+#: Text, key, form, the bound of ours / Apache's.
+ROWS = (
+    ("master alone, msg/s", "alone rate", ",.0f", ""),
+    ("master with a live slave, msg/s", "with a slave rate", ",.0f", ">= 1.0x"),
+    ("with a live slave / alone", "kept", ".2f", ">= 0.85 of ours"),
+    ("CPU of both per message, us", "with a slave cpu", ".2f", "<= 0.7x"),
+    ("SYNC_MASTER, 256 in flight, msg/s", "synchronous rate", ",.0f", ">= 1.2x"),
+    ("SYNC_MASTER, CPU of both per message, us", "synchronous cpu", ".2f", ""),
+    ("SYNC_MASTER, one at a time, ms", "single ms", ".2f", "<= 1.0x"),
+    ("lag p50, ms", "lag p50", ".1f", ""),
+    ("lag p99, ms", "lag p99", ".1f", "<= 20 ms"),
+    ("catch-up, MiB/s", "catch-up", ",.0f", ">= 0.8x"),
+    ("master's rate meanwhile / before", "meanwhile", ".2f", ">= 0.80 of ours"),
+)
+
+
+def print_table(pairs: Sequence[Pair]) -> None:
+    """A Markdown table of what was measured."""
+    ours, theirs = pairs
+    for pair in pairs:
+        if "alone rate" in pair.values:
+            pair.values["kept"] = pair.values["with a slave rate"] / pair.values["alone rate"]
+    print("\n| | twistmq | Apache | twistmq/Apache | bound |\n| --- | --- | --- | --- | --- |")
+    for text, key, form, bound in ROWS:
+        if key in ours.values:
+            mine, other = ours.values[key], theirs.values[key]
+            print(f"| {text} | {mine:{form}} | {other:{form}} | {mine / other:.2f}x | {bound} |")
+
+
+def main() -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(PARTS))
+    parser.add_argument("--apache", default="5.3.3", help="the release to compare with")
+    parser.add_argument("--seconds", type=float, default=8, help="of each round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rate", type=int, default=5000, help="messages a second of `lag`")
+    parser.add_argument("--mebibytes", type=int, default=2048, help="of `catch-up`")
+    parser.add_argument("--port", type=int, default=PORT_FIRST)
+    parser.add_argument("--keep", type=Path, help="a folder for stores and logs, kept afterwards")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.what) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    version = subprocess.run([arguments.twistmq, "--version"], text=True, capture_output=True,
+                             check=True).stdout.strip()
+    print(f"{version}; {os.cpu_count()} cores, Python {sys.version.split()[0]}, "
+          f"load {os.getloadavg()[0]:.1f}", flush=True)
+    with contextlib.ExitStack() as stack:
+        root = arguments.keep or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="twistmq-bench-")))
+        values: dict[str, dict[str, float]] = {"twistmq": {}, "Apache": {}}
+        bad = 0
+        pairs: list[Pair] = []
+        for number, what in enumerate(arguments.what or PARTS):
+            folder = root / what
+            (folder / "twistmq").mkdir(parents=True)
+            (folder / "apache").mkdir()
+            port = arguments.port + 60 * number
+            pairs = [TwistmqPair(folder / "twistmq", port, arguments.twistmq),
+                     ApachePair(folder / "apache", port + 30, arguments.apache)]
+            for pair in pairs:
+                pair.values = values[pair.name]
+            PARTS[what](pairs, arguments)
+            bad += sum(pair.bad for pair in pairs)
+        print_table(pairs)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
