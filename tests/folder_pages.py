@@ -18,7 +18,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 _TOPS: Final = ("broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge")
 #: Folders whose pages are written by hand.
 BY_HAND: Final = frozenset((
-    "acl", "client", "plugins/flow_control", "plugins/static_topic", "spark_bridge"))
+    "acl", "client", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
+    "spark_bridge"))
 #: A folder with more modules has a page.
 _MODULES_MAX: Final = 5
 

@@ -81,7 +81,8 @@ class Guard:
                               f"{reply.remark}")
         table = KVTable.decode(reply.body).table
         try:
-            return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+            # Apache's broker says -1 while it has no file.
+            return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
         except (KeyError, ValueError):
             raise BrokerError(f"{address} does not say where its log ends") from None
 

@@ -11,6 +11,7 @@ from tests.plugins.ha.pair import LOCAL, LoneBroker, identical, lone_broker, wai
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import send_header
+from twistmq.broker.wire.bodies import HARuntimeInfo
 from twistmq.plugins import ha
 
 
@@ -98,3 +99,62 @@ class PairTests(SynchronousTestCase):
             wait_until(lambda: not self.plugin().slaves.links, "the slave is gone")
             self.send(100, first=first + 100)
         self.caught_up(self.slave())
+
+    def test_a_master_that_restarts(self) -> None:
+        """Its slave finds it again, on another port, and has all."""
+        stack = ExitStack()
+        namesrv = stack.enter_context(running_broker(
+            {**LOCAL, "brokerName": "other"}, data=self.folder / "other"))
+        self.addCleanup(stack.close)
+        self.master = namesrv
+        slave = self.slave()
+        told = {"namesrvAddr": namesrv.namesrv_address}
+        for number in range(3):
+            with lone_broker(self.folder / "alone", told) as master:
+                with master.client() as client:
+                    client.send("T", b"%d" % number)
+                wait_until(lambda master=master: slave.end == master.end, "the slave has all")
+                self.assertTrue(identical(
+                    master.data / "commitlog", slave.data / "commitlog", slave.end))
+            wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
+
+    def test_sends_wait_for_a_slave_that_flushes(self) -> None:
+        """It reports what is on its disk."""
+        self.start_master(brokerRole="SYNC_MASTER", inSyncReplicas="2")
+        slave = self.slave(**{"ha.report_flushed": "true"})
+        wait_until(lambda: self.plugin().slaves.links, "the slave is there")
+        with self.master.client() as client:
+            for _ in range(20):
+                reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"body")
+                self.assertEqual(reply.code, ResponseCode.SUCCESS)
+                self.assertEqual(slave.kernel.store.commit_log.flushed_offset, self.end)
+
+    def test_figures_of_a_pair(self) -> None:
+        """haStatus, metrics and health of both sides; the health is bad when they differ."""
+        self.start_master()
+        slave = self.slave()
+        self.send(50)
+        [link] = self.plugin().slaves.links
+        wait_until(lambda: link.sender.acked == self.end, "all is reported")
+        with self.master.client() as client:
+            status = HARuntimeInfo.decode(client.request(RequestCode.GET_BROKER_HA_STATUS).body)
+        [row] = status.ha_connection_info
+        self.assertEqual((status.master, status.in_sync_slave_nums, row.diff, row.in_sync,
+                          row.slave_ack_offset), (True, 1, 0, True, self.end))
+        with slave.client() as client:
+            status = HARuntimeInfo.decode(client.request(RequestCode.GET_BROKER_HA_STATUS).body)
+        own = status.ha_client_runtime_info
+        self.assertEqual((status.master, own.max_offset, own.activated, own.master_addr),
+                         (False, self.end, True, slave.plugin.master.replication))
+        self.assertGreater(own.last_read_timestamp, 0)
+        for plugin, names in ((self.plugin(), {"ha_slave_behind_bytes", "ha_slaves"}),
+                              (slave.plugin, {"ha_master_connected", "ha_received_bytes"})):
+            self.assertLessEqual(names, {each.name for each in plugin.collect_metrics()})
+        self.assertEqual(slave.kernel.health_checks["replication"](), "")
+        slave.thread.call(slave.plugin.follower.stop)
+        wait_until(lambda: not self.plugin().slaves.links, "the slave is gone")
+        self.master.call(self.master.kernel.store.log_cut.truncate, 0)
+        slave.thread.call(slave.plugin.follower.start)
+        check = slave.kernel.health_checks["replication"]
+        wait_until(lambda: "the master's at 0 already" in check(), "the health tells it")
+        self.assertEqual(self.plugin().slaves.links, [])

@@ -1,0 +1,70 @@
+"""The pages ACCEPTANCE.md: rows of a list, each with the tests that show it.
+
+A row is *shown* (all that it asks for), *part* (tests show something, and what is missing is
+said), or *open*.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Row", "faults", "rows"]
+
+TESTS = Path(__file__).resolve().parent
+_ROW = re.compile(r"^\| (\d+) [^|]+\| (shown|part|open) \| ([^|]*)\| ([^|]*)\|$")
+#: Speed is not tested: a benchmark shows it.
+_BENCH = re.compile(r"`(bench/\w+\.py)`")
+
+
+class Row(NamedTuple):
+    """A row.
+
+    :param tests: files below ``tests/`` and names of functions in them.
+    """
+
+    number: int
+    state: str
+    tests: list[tuple[str, str]]
+    missing: str
+
+
+def rows(page: Path) -> list[Row]:
+    """The rows of a page, in its order."""
+    found = []
+    for line in page.read_text().splitlines():
+        match = _ROW.match(line)
+        if match is not None:
+            tests = [(path, name) for path, name in re.findall(r"`([\w/.]+)::(\w+)`", match[3])]
+            tests += [(path, "main") for path in _BENCH.findall(match[3])]
+            found.append(Row(int(match[1]), match[2], tests, match[4].strip()))
+    return found
+
+
+def faults(page: Path, count: int) -> list[str]:
+    """List what is wrong with a page that has so many rows.
+
+    A shown row has tests and misses nothing, a part has both, an open one has no tests; each test
+    is a function of its file.
+    """
+    found = rows(page)
+    wrong = [] if [row.number for row in found] == list(range(1, count + 1)) else [
+        "the numbers of the rows"]
+    for row in found:
+        if bool(row.tests) != (row.state != "open"):
+            wrong.append(f"{row.number}: {row.state} with {len(row.tests)} tests")
+        if row.state != "open" and bool(row.missing) != (row.state == "part"):
+            wrong.append(f"{row.number}: {row.state}, missing: {row.missing!r}")
+        wrong += [f"{row.number}: there is no {path}::{name}" for path, name in row.tests
+                  if name not in _names_of(TESTS / path)]
+    return wrong
+
+
+def _names_of(path: Path) -> set[str]:
+    """The names of the functions in a file of tests; empty when there is no such file."""
+    if not path.exists():
+        return set()
+    return {node.name for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -1,0 +1,163 @@
+"""The connections of replication over a transport that the test drains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreFull
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.plugins import ha
+from twistmq.plugins.ha.frames import encode_head, encode_report
+from twistmq.plugins.ha.links import MasterLink, SlaveLink
+from twistmq.plugins.ha.receiver import Receiver
+from twistmq.plugins.ha.sender import Sender
+
+#: A little more than the bytes that wait in a transport at most.
+UNSENT_MAX = 300 * 1024
+
+
+class _Transport(StringTransport):
+    """A transport that notes when it is cut off."""
+
+    is_aborted = False
+
+    def abortConnection(self) -> None:
+        self.is_aborted = True
+
+
+class SlaveLinkTests(SynchronousTestCase):
+    """A slave that reads slowly, or not at all."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("ha", ha.Plugin)])
+        self.addCleanup(self.box.stop)
+        self.fill()
+        self.transport = _Transport()
+        self.events: list[object] = []
+        self.link = SlaveLink(
+            Sender(self.box.kernel.store, self.box.settings, self.now()), "10.0.0.2:1",
+            self.now, lambda link, is_first: self.events.append(is_first),
+            lambda link, why: self.events.append(why))
+        self.link.makeConnection(self.transport)
+
+    def now(self) -> int:
+        return self.box.now_ms
+
+    def fill(self) -> None:
+        """Append two megabytes."""
+        self.box.kernel.append([message("T", body=b"x" * 20_000) for _ in range(100)])
+
+    def unsent(self) -> int:
+        return len(self.transport.value())
+
+    def drain(self) -> int:
+        """Send what waits; :returns: how much it was."""
+        size = self.unsent()
+        self.transport.clear()
+        self.link.resumeProducing()
+        return size
+
+    def test_bytes_wait_in_the_log_and_not_in_memory(self) -> None:
+        """However much is appended meanwhile, and however often it is tried."""
+        self.link.dataReceived(encode_report(1))
+        self.fill()
+        for _ in range(10):
+            self.link.send()
+            self.link.tick()
+        self.assertLess(self.unsent(), UNSENT_MAX)
+        total = 0
+        while size := self.drain():
+            self.assertLess(size, UNSENT_MAX)
+            total += size
+        self.assertGreater(total, self.box.kernel.store.commit_log.max_offset)
+
+    def test_a_slave_that_stalls_is_closed(self) -> None:
+        """After it was silent for more than twenty seconds."""
+        self.link.dataReceived(encode_report(0))
+        self.box.now_ms += 20_000
+        self.link.tick()
+        self.assertFalse(self.transport.is_aborted)
+        self.box.now_ms += 1
+        self.link.tick()
+        self.assertTrue(self.transport.is_aborted)
+        self.link.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.events, [True, "it was silent too long"])
+
+    def test_reports_are_told_when_they_move(self) -> None:
+        """The first one, and each that says more; nothing is heard after a bad one."""
+        self.link.dataReceived(encode_report(0))
+        self.link.dataReceived(encode_report(0))
+        self.link.dataReceived(encode_report(1))
+        self.assertEqual(self.events, [True, False])
+        self.link.dataReceived(encode_report(1 << 50))
+        self.link.dataReceived(encode_report(2))
+        self.assertTrue(self.transport.is_aborted)
+        self.assertEqual((self.events, self.link.has_reported), ([True, False], False))
+
+
+class MasterLinkTests(SynchronousTestCase):
+    """A slave's connection to a master that the test plays."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("ha", ha.Plugin)])
+        self.addCleanup(self.box.stop)
+        self.transport = _Transport()
+        self.taken: list[tuple[int, bytes]] = []
+        self.why: list[str] = []
+        self.full = False
+        self.link = MasterLink(Receiver(self.box.settings, 1 << 20, 100, self.box.now_ms),
+                               lambda: self.box.now_ms, self.take,
+                               lambda link, why: self.why.append(why))
+        self.link.makeConnection(self.transport)
+
+    def take(self, link: Any, offset: int, data: bytes) -> None:
+        if self.full:
+            raise StoreFull("the disk is full")
+        self.taken.append((offset, data))
+        link.report(offset + len(data))
+
+    def said(self) -> bytes:
+        said: bytes = self.transport.value()
+        self.transport.clear()
+        return said
+
+    def test_it_asks_takes_and_reports(self) -> None:
+        """Frames of one read are taken together and reported once."""
+        self.assertEqual(self.said(), encode_report(100))
+        self.link.dataReceived(encode_head(100, 3) + b"abc" + encode_head(103, 2) + b"de")
+        self.assertEqual(self.taken, [(100, b"abcde")])
+        self.assertEqual(self.said(), encode_report(105))
+        self.link.dataReceived(encode_head(105, 0))
+        self.assertEqual((len(self.taken), self.said()), (1, b""))
+
+    def test_a_full_disk_reports_nothing(self) -> None:
+        """The connection ends with the reason; what comes after is not taken."""
+        self.said()
+        self.full = True
+        self.link.dataReceived(encode_head(100, 3) + b"abc")
+        self.full = False
+        self.link.dataReceived(encode_head(103, 3) + b"def")
+        self.assertTrue(self.transport.is_aborted)
+        self.link.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual((self.taken, self.said(), self.why), ([], b"", ["the disk is full"]))
+
+    def test_a_gap_ends_it(self) -> None:
+        """Nothing of that read is taken."""
+        self.link.dataReceived(encode_head(100, 3) + b"abc" + encode_head(104, 2) + b"de")
+        self.assertEqual((self.taken, self.transport.is_aborted), ([], True))
+
+    def test_a_silent_master(self) -> None:
+        """It hears a report each five seconds, and is left after twenty."""
+        self.said()
+        self.box.now_ms += 5001
+        self.assertFalse(self.link.tick())
+        self.assertEqual(self.said(), encode_report(100))
+        self.box.now_ms += 15_000
+        self.assertTrue(self.link.tick())
+        self.assertTrue(self.transport.is_aborted)
