@@ -86,7 +86,7 @@ class RoleChange:
         if is_master and broker.is_slave:
             self._leave_master()
             try:
-                await self._tables.take_reached()
+                await self._tables.copy_last()
                 await broker.change_role("ASYNC_MASTER", 0)
             finally:
                 self._follow()

@@ -90,15 +90,17 @@ class TableCopies:
         self._answers: list[_Answer] = []
         #: The master that was asked last.
         self._address = ""
+        #: Whether this broker is about to be a master, so that there may be no other one now.
+        self._is_last = False
         self._silent, self._shorter = Outage(), Outage()
 
     def copy_due(self, now_ms: int) -> Deferred[None] | None:
         """Copy the tables that are due; a broker that is no slave copies none. Periodic."""
         address = self._master() if self._broker.is_slave else ""
-        if address != self._address:
-            self._begin(address)
         if not address or address == self._broker.broker_address:
             return None
+        if address != self._address:
+            self._begin(address)
         return Deferred.fromCoroutine(self._copy(address))
 
     def _begin(self, address: str) -> None:
@@ -115,11 +117,16 @@ class TableCopies:
     # --- a round
 
     async def _copy(self, address: str) -> None:
+        await self._take_reached(address)
         due_ms = self._broker.steady.now_ms()
         due = [answer for answer in self._answers
                if answer.waiting is None and answer.due_ms <= due_ms]
         if due:
             await self._ask(address, due, due_ms)
+            await self._take_reached(address)
+
+    async def _take_reached(self, address: str) -> None:
+        """Take the answers that the log here has reached."""
         for answer in self._answers:
             if answer.waiting is not None and answer.waiting[1] <= self._reached:
                 await self._take(address, answer)
@@ -205,7 +212,7 @@ class TableCopies:
         digest = taken = blake2b(body, digest_size=16).digest()
         for each in answer.tables:
             # A broker that became master, or follows another one, takes nothing of this one.
-            if not self._broker.is_slave or self._master() != address:
+            if not self._broker.is_slave or not (self._is_last or self._master() == address):
                 return
             is_same = digest == answer.digest and each.is_current()
             if is_same or await self._taken(address, each, body):
@@ -226,15 +233,25 @@ class TableCopies:
         copied.outage.ends()
         return True
 
-    def take_reached(self) -> Deferred[None]:
-        """Take what waits for the log and was reached: this broker becomes a master."""
-        async def take() -> None:
-            for answer in self._answers:
-                if answer.waiting is not None and answer.waiting[1] <= self._reached:
-                    await self._take(self._address, answer)
-                answer.waiting = None
+    def copy_last(self) -> Deferred[None]:
+        """Copy all once more, if the master answers: this broker becomes a master.
 
-        return Deferred.fromCoroutine(take())
+        An answer that waited for the log is taken if that was reached.
+        """
+        return Deferred.fromCoroutine(self._copy_last())
+
+    async def _copy_last(self) -> None:
+        self._is_last = True
+        try:
+            for answer in self._answers:
+                if not answer.is_unknown:
+                    answer.due_ms = 0
+            if self._address:
+                await self._copy(self._address)
+        finally:
+            self._is_last = False
+            for answer in self._answers:
+                answer.waiting = None
 
     # --- figures
 

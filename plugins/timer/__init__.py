@@ -97,6 +97,12 @@ class Plugin:
             service.load()
 
     @hookimpl
+    def on_role_change(self, role: str, broker_id: int) -> None:
+        service = self.service
+        if service is not None:
+            service.role_changed()
+
+    @hookimpl
     def before_append(self, records: Sequence[MessageRecord]) -> Mapping[int, BrokerError] | None:
         service = self.service
         return None if service is None else service.before_append(records)

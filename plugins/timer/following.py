@@ -97,5 +97,6 @@ class Following:
     def end(self, now_ms: int) -> None:
         """This broker is a master that has reached the check point: it goes on by itself."""
         if self._master is not None:
+            self._move()
             self._master = None
             self._enqueue.go_on(now_ms)

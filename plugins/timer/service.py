@@ -226,6 +226,15 @@ class TimerService:
         self._rates.note(now_ms, self.enqueue.count, self.delivery.count)
         return self._lock.run(self._save, RUNNING)
 
+    def role_changed(self) -> None:
+        """Another broker goes on from here: it is told so at once, and it is saved.
+
+        A master flushes its log before it becomes a slave.
+        """
+        if self._is_loaded and not self._is_stopped and self.enqueue.is_whole:
+            self.checkpoint.values = self._values()
+            self._lock.run(self._save, RUNNING)
+
     def _save(self, state: int) -> Deferred[None]:
         """Save once all of it is durable; fires when that is done, or has failed."""
         values, metrics = self._values(), self.metrics.encode()

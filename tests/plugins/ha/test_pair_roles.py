@@ -145,3 +145,26 @@ class PromotionTests(PairCase):
         with slave.client() as client:
             client.send("T", b"new")
         self.assertIn(b"new", self.bodies(slave))
+
+    def test_master_and_slave_change_places(self) -> None:
+        """The new master goes on where the old one was, which follows it from then on."""
+        master = self.start_master()
+        slave = self.start_slave()
+        with master.client() as client:
+            for number in range(20):
+                client.send("T", b"%d" % number,
+                            properties={"TIMER_DELAY_MS": str(1000 + 200 * number)})
+        wait_until(lambda: len(self.bodies(master)) > 2, "some have come")
+        with Session(self.names) as session:
+            steps = [row[2] for row in promote_slave(
+                session, broker=slave.kernel.broker_address, switch=True, force=False,
+                dry=False)]
+        self.assertEqual(steps, ["check", "check", "become slave", "catch up", "become master",
+                                 "verify"])
+        with slave.client() as client:
+            client.send("T", b"new")
+        wait_until(lambda: len(set(self.bodies(slave))) == 21, "all have come")
+        self.caught_up(master, slave)
+        self.assertEqual(self.bodies(master), self.bodies(slave))
+        self.assertEqual((master.kernel.role, slave.kernel.role), ("SLAVE", "ASYNC_MASTER"))
+        self.assertLessEqual(len(self.bodies(slave)), 23)

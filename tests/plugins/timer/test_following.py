@@ -172,6 +172,22 @@ class FollowingTests(TimerTestCase):
         self.slave_turn()
         self.assertEqual(self.slave_service.wheel.count, 4)
 
+    def test_a_master_that_becomes_a_slave_tells_where_it_was(self) -> None:
+        """Its check point is saved at once: the new master delivers nothing twice."""
+        for number in range(4):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
+        self.turns(500)
+        self.copy()
+        self.turns(2000)
+        self.box.kernel.set_role("SLAVE", 1)
+        self.copy_log()
+        for table in self.tables():
+            table.take(self.box.ask(table.code).body)
+        self.slave.now_ms = self.box.now_ms
+        self.promote()
+        self.slave_turns(4000)
+        self.assertEqual(self.slave_bodies(), [b"0", b"1", b"2", b"3"])
+
     def test_a_check_point_that_is_behind_moves_nothing(self) -> None:
         """Messages that only this broker entered stay, whatever time the other has reached."""
         self.slave.kernel.set_role("ASYNC_MASTER", 0)

@@ -1,0 +1,128 @@
+"""Tables of a master and a slave, one of them Apache's."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.interop.clients import JavaTestCase
+from tests.interop.peer import Peer
+from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing import RawClient, running_broker
+from twistmq.broker.wire.bodies import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+)
+
+#: A Java master's change is on our slave after this time, s.
+WITHIN_SECONDS = 5.0
+#: A Java slave of 5.3.3 copies its first tables after more than a minute.
+JAVA_SECONDS = 100.0
+
+
+class JavaMasterTests(JavaTestCase):
+    """A slave of ours has the tables of a master 5.3.3."""
+
+    timeout = 300
+    #: Topic attributes, which 4.9.4 does not have.
+    attributes: str | None = "+message.type=FIFO"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.stack = ExitStack()
+        self.addCleanup(self.stack.close)
+        self.peer = self.start_apache(settings={"brokerIP2": "127.0.0.1"})
+        self.master = self.stack.enter_context(RawClient(f"127.0.0.1:{self.peer.broker_port}"))
+
+    def start_slave(self) -> LoneBroker:
+        return self.stack.enter_context(lone_broker(self.folder / "slave", {
+            "brokerName": "broker-peer", "namesrvAddr": self.peer.namesrv_address,
+            "brokerRole": "SLAVE", "brokerId": "1", "mappedFileSizeCommitLog": str(2**30)}))
+
+    def ask(self, code: int, header: CommandHeader | None = None, body: bytes = b"") -> bytes:
+        reply = self.master.request(code, header, body)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return reply.body
+
+    def is_same(self, slave: LoneBroker) -> bool:
+        """Whether topics and groups of the slave are the master's, with their versions."""
+        topics = TopicConfigSerializeWrapper.decode_reply(
+            self.ask(RequestCode.GET_ALL_TOPIC_CONFIG))
+        groups = SubscriptionGroupWrapper.decode_reply(
+            self.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        ours, our_groups = slave.kernel.topic_config, slave.kernel.subscription_group
+        return (ours.data_version == topics.data_version
+                and our_groups.data_version == groups.data_version
+                and topics.topic_config_table.items() <= ours.table.items()
+                and groups.subscription_group_table.items() <= our_groups.table.items())
+
+    def test_topics_and_groups_follow_within_five_seconds(self) -> None:
+        """What is there, what is created, and what is deleted."""
+        slave = self.start_slave()
+        wait_until(lambda: self.is_same(slave), "the first copy", WITHIN_SECONDS)
+        self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
+            topic="T", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
+            topic_filter_type="SINGLE_TAG", attributes=self.attributes))
+        self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None,
+                 SubscriptionGroupConfig("g", retry_max_times=3).encode())
+        wait_until(lambda: "T" in slave.kernel.topic_config.table and self.is_same(slave),
+                   "what was created", WITHIN_SECONDS)
+        self.assertEqual(slave.kernel.subscription_group.table["g"].retry_max_times, 3)
+        self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+        wait_until(lambda: "T" not in slave.kernel.topic_config.table and self.is_same(slave),
+                   "what was deleted", WITHIN_SECONDS)
+
+
+class OldJavaMasterTests(JavaMasterTests):
+    """The same of a master 4.9.4, which lacks some of the requests."""
+
+    version = "4.9.4"
+    attributes = None
+
+
+class JavaSlaveTests(JavaTestCase):
+    """A slave 5.3.3 of Apache's has the tables of our master."""
+
+    timeout = 300
+
+    def start_slave(self, master_name: str, namesrv: str, file_size: int) -> Peer:
+        return self.start_apache(with_namesrv=False, namesrv_address=namesrv, settings={
+            "brokerName": master_name, "brokerIP2": "127.0.0.1", "brokerRole": "SLAVE",
+            "brokerId": "1", "mappedFileSizeCommitLog": str(file_size)})
+
+    def saved(self, path: Path) -> str:
+        return path.read_text() if path.exists() else ""
+
+    def test_it_gets_the_body_of_every_table(self) -> None:
+        """Topics, groups, offsets and delay offsets are in its files."""
+        with running_broker({**LOCAL, "mappedFileSizeCommitLog": str(2**20)}) as master:
+            kernel = master.kernel
+
+            def change() -> None:
+                kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+                kernel.subscription_group.update(SubscriptionGroupConfig("g"), {})
+                kernel.consumer_offset.commit("peer", "g", "T", 0, 1)
+
+            master.call(change)
+            with master.client() as client:
+                client.send("T", b"x")
+                client.send("T", b"x", properties={"DELAY": "1"})
+            peer = self.start_slave(kernel.broker_name, master.namesrv_address, 2**20)
+            config = peer.home / "store" / "config"
+            wait_until(lambda: '"T"' in self.saved(config / "topics.json")
+                       and '"g"' in self.saved(config / "subscriptionGroup.json")
+                       and "T@g" in self.saved(config / "consumerOffset.json")
+                       and "1:" in self.saved(config / "delayOffset.json"),
+                       "the Java slave has the tables", JAVA_SECONDS)
+            topics = json.loads(self.saved(config / "topics.json"))["topicConfigTable"]
+            self.assertLessEqual(
+                master.call(lambda: set(kernel.topic_config.table)), set(topics))
