@@ -1,0 +1,123 @@
+"""Our client with two brokers of one cluster, ours and Apache's, of which one dies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.interop.clients import JavaTestCase
+from tests.interop.peer import Peer
+from tests.interop.servers import Servers, wait_until
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.testing import RawClient
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.broker.wire.record import records_of
+from twistmq.client import Client, Consumer, Producer, ReceivedMessage, SendResult
+
+#: Messages a second while a broker dies, and how long each part of it takes, seconds.
+RATE, PART_SECONDS = 200, 1.5
+
+
+class PairTests(JavaTestCase):
+    """A topic with four queues at each broker."""
+
+    timeout = 300
+    ours: Servers
+    apache: Peer
+
+    def setUp(self) -> None:
+        """Start both with our name server."""
+        super().setUp()
+        self.ours = Servers(self.folder / "ours", "brokerName=broker-ours")
+        self.ours.start()
+        self.addCleanup(self.ours.stop)
+        self.apache = self.start_apache(with_namesrv=False, namesrv_address=self.ours.namesrv)
+        for port in (self.ours.broker_port, self.apache.broker_port):
+            with RawClient(f"127.0.0.1:{port}") as client:
+                client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
+                    topic="Pair", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4,
+                    perm=6, topic_filter_type="SINGLE_TAG"))
+
+    def wait_for_queues(self, client: Client) -> None:
+        """Wait until the route has both brokers."""
+        wait_until("both brokers have the topic", lambda: len(
+            client.write_queues("Pair", again=True)) == 8)
+
+    def test_a_death_costs_no_message_and_requests_use_both(self) -> None:
+        """Fifty requests at a time; then Apache's broker gets SIGKILL under sends."""
+        with Producer(self.ours.namesrv) as producer:
+            wait_until("the topic is known", lambda: producer.client.topics())
+            self.wait_for_queues(producer.client)
+            self.requests(producer)
+            results = self.sends(producer)
+            self.apache.start_broker()
+            wait_until("the broker is back", lambda: self.is_stored(producer.client, results))
+
+    def requests(self, producer: Producer) -> None:
+        """The replies of all come, and both brokers had some of the requests."""
+        brokers: set[str] = set()
+
+        def handle(message: ReceivedMessage[Any]) -> None:
+            brokers.add(message.queue.broker_name)
+            consumer.reply(message, b"re: " + message.body)
+
+        with Consumer(self.ours.namesrv, group="pair", topics="Pair", start="first") as consumer:
+            thread = threading.Thread(target=consumer.run, args=(handle,))
+            thread.start()
+            wait_until("it has all queues", lambda: len(consumer.assigned()) == 8)
+            questions = [b"%d" % number for number in range(50)]
+            with ThreadPoolExecutor(50) as threads:
+                replies = list(threads.map(
+                    lambda question: producer.request("Pair", question, timeout_s=20).body,
+                    questions))
+            consumer.stop()
+            thread.join()
+        self.assertEqual(replies, [b"re: " + question for question in questions])
+        self.assertEqual(len(brokers), 2)
+
+    def sends(self, producer: Producer) -> list[SendResult]:
+        """Send all the time while the broker is killed; :returns: the result of each send."""
+        is_over = threading.Event()
+        waiting = []
+
+        def feed() -> None:
+            number = 0
+            # The producer's pace, no wait for anything.
+            while not is_over.wait(1 / RATE):
+                waiting.append(producer.send_soon("Pair", b"sent-%d" % number))
+                number += 1
+
+        thread = threading.Thread(target=feed)
+        thread.start()
+        end = time.monotonic() + PART_SECONDS
+        wait_until("some are sent", lambda: time.monotonic() > end)
+        self.apache.stop_one("broker", kill=True)
+        end = time.monotonic() + PART_SECONDS
+        wait_until("more are sent", lambda: time.monotonic() > end)
+        is_over.set()
+        thread.join()
+        producer.flush(60)
+        self.assertGreater(len(waiting), RATE)
+        self.assertEqual([each.exception() for each in waiting if each.exception()], [])
+        results = [each.result() for each in waiting]
+        self.assertEqual(len({result.queue.broker_name for result in results}), 2)
+        return results
+
+    def is_stored(self, client: Client, results: list[SendResult]) -> bool:
+        """Whether each acknowledged message is where its result says."""
+        try:
+            found = {(queue, record.queue_offset): record.properties_map()["UNIQ_KEY"]
+                     for queue in client.read_queues("Pair", again=True)
+                     for record in self.records(client, queue)}
+        except Exception:
+            return False
+        return all(found.get((each.queue, each.offset)) == each.id for each in results)
+
+    def records(self, client: Client, queue: Any) -> list[Any]:
+        """All messages of a queue."""
+        found: list[Any] = []
+        while body := client.pull(queue, len(found), max_count=32).body:
+            found += records_of(body)
+        return found
