@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,14 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.broker.wire.record import records_of
-from twistmq.client import Client, Consumer, Producer, ReceivedMessage, SendResult
+from twistmq.client import (
+    Client,
+    ClientError,
+    Consumer,
+    Producer,
+    ReceivedMessage,
+    SendResult,
+)
 
 #: Messages a second while a broker dies, and how long each part of it takes, seconds.
 RATE, PART_SECONDS = 200, 1.5
@@ -54,6 +62,43 @@ class PairTests(JavaTestCase):
             results = self.sends(producer)
             self.apache.start_broker()
             wait_until("the broker is back", lambda: self.is_stored(producer.client, results))
+
+    def test_consumption_goes_on_soon_after_a_restart(self) -> None:
+        """Of Apache's broker, and of ours with its name server, both after SIGKILL."""
+        bodies: list[bytes] = []
+        with Producer(self.ours.namesrv) as producer, Consumer(
+                self.ours.namesrv, group="pair", topics="Pair", start="first") as consumer:
+            wait_until("the topic is known", lambda: producer.client.topics())
+            self.wait_for_queues(producer.client)
+            thread = threading.Thread(target=consumer.run, args=(
+                lambda message: bodies.append(message.body),))
+            thread.start()
+            wait_until("it has all queues", lambda: len(consumer.assigned()) == 8)
+            self.apache.stop_one("broker", kill=True)
+            self.apache.start_broker()
+            self.comes_through(producer, "broker-peer", bodies)
+            self.ours.stop(signal.SIGKILL)
+            self.ours.start()
+            self.comes_through(producer, "broker-ours", bodies)
+            consumer.stop()
+            thread.join()
+
+    def comes_through(self, producer: Producer, broker: str, bodies: list[bytes]) -> None:
+        """A message to each queue of a broker, once it takes them, is consumed soon after."""
+        sent = [b"%s %d" % (broker.encode(), number) for number in range(4)]
+        for queue, body in zip((each for each in producer.queues("Pair")
+                                if each.broker_name == broker), sent, strict=True):
+            wait_until("it is sent", lambda queue=queue, body=body: self.is_sent(
+                producer, body, queue))
+        # An announcement of the group that waits for the next heartbeat would take up to 30 s.
+        wait_until("all are consumed", lambda: set(sent) <= set(bodies), 15)
+
+    def is_sent(self, producer: Producer, body: bytes, queue: Any) -> bool:
+        """Try to send a message to a queue."""
+        try:
+            return producer.send("Pair", body, queue=queue).safe
+        except ClientError:
+            return False
 
     def requests(self, producer: Producer) -> None:
         """The replies of all come, and both brokers had some of the requests."""
