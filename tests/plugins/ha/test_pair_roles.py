@@ -12,9 +12,17 @@ from twistmq.broker.admin.roles import promote_slave
 from twistmq.broker.admin.session import Session
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import running_broker
-from twistmq.broker.testing.raw_client import pull_header
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
-from twistmq.broker.wire.record import records_of
+from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_PREPARED,
+    records_of,
+)
 from twistmq.plugins import timer
 
 
@@ -82,6 +90,22 @@ class TableTests(PairCase):
         self.assertEqual(ours.topic_config.table["New"], theirs.topic_config.table["New"])
 
 
+    def test_a_topic_that_is_made_again_begins_at_0_on_the_slave(self) -> None:
+        """Its queues hold what the master's hold, whatever was there before."""
+        master = self.start_master()
+        slave = self.start_slave()
+        with master.client() as client:
+            for number in range(5):
+                client.send("T", b"old %d" % number)
+            self.caught_up(slave, master)
+            master.thread.call(master.kernel.tables.delete_topic, "T")
+            for number in range(2):
+                client.send("T", b"new %d" % number)
+        self.caught_up(slave, master)
+        self.assertEqual(self.bodies(slave), [b"new 0", b"new 1"])
+        self.assertEqual(self.bodies(slave), self.bodies(master))
+
+
 class ReturnTests(PairCase):
     """The master dies, and comes back."""
 
@@ -145,6 +169,43 @@ class PromotionTests(PairCase):
         with slave.client() as client:
             client.send("T", b"new")
         self.assertIn(b"new", self.bodies(slave))
+
+    def test_transactions_and_pops_go_on(self) -> None:
+        """A half message is ended at the new master; what was popped and not acked comes again."""
+        master = self.start_master()
+        slave = self.start_slave()
+        now_ms = master.kernel.now_ms()
+        with master.client() as client:
+            header = send_header("T", now_ms, queue_id=0, properties={
+                "TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "u"})
+            header.sys_flag = SYS_TRANSACTION_PREPARED
+            half = client.request(RequestCode.SEND_MESSAGE_V2, header, b"half").header(
+                SendMessageResponseHeader)
+            client.send("P", b"popped")
+            pop = PopMessageRequestHeader(
+                consumer_group="g", topic="P", queue_id=0, max_msg_nums=8, invisible_time=2000,
+                poll_time=0, born_time=now_ms, init_mode=1, exp_type="TAG", exp="*", order=False)
+            self.assertEqual(client.request(RequestCode.POP_MESSAGE, pop).code,
+                             ResponseCode.SUCCESS)
+        self.caught_up(slave, master)
+        wait_until(lambda: "P" in slave.kernel.topic_config.table, "the topic is copied")
+        self.masters.close()
+        with Session(self.names) as session:
+            list(promote_slave(session, broker=slave.kernel.broker_address, switch=False,
+                               force=False, dry=False))
+        with slave.client() as client:
+            reply = client.request(RequestCode.END_TRANSACTION, EndTransactionRequestHeader(
+                producer_group="p", tran_state_table_offset=half.queue_offset,
+                commit_log_offset=parse_offset_message_id(half.msg_id)[2],
+                commit_or_rollback=SYS_TRANSACTION_COMMIT, msg_id=half.msg_id))
+            self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+            self.assertEqual(self.bodies(slave), [b"half"])
+
+            def comes() -> bool:
+                pop.born_time = slave.kernel.now_ms()
+                return b"popped" in client.request(RequestCode.POP_MESSAGE, pop).body
+
+            wait_until(comes, "the popped message comes again")
 
     def test_master_and_slave_change_places(self) -> None:
         """The new master goes on where the old one was, which follows it from then on."""
