@@ -83,6 +83,8 @@ SLOW: Final = frozenset((
 SLOWEST_FIRST: Final = (
     "interop/test_mqadmin.py", "interop/test_timers.py",
     "interop/test_acl.py", "interop/test_answers.py", "spark_bridge/test_kill.py",
+    "interop/test_client_tools.py", "interop/test_client_retries.py",
+    "interop/test_client_answers.py", "interop/test_client_sends.py",
     "interop/test_client_groups.py", "interop/test_tls.py", "interop/test_exchange.py",
     "interop/test_transactions.py", "interop/test_client_pop.py",
     "interop/test_filter.py", "spark_bridge/test_store_source.py", "interop/test_rounds.py",
