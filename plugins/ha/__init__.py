@@ -81,7 +81,7 @@ class Plugin:
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:
-        return families(self._broker, self.slaves, self.follower)
+        return families(self._broker, self.slaves, self.follower, self.tables)
 
     @hookimpl
     def on_start(self) -> Deferred[None]:

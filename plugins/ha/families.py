@@ -11,14 +11,22 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.plugins.ha.follower import Follower
     from twistmq.plugins.ha.slaves import Slaves
+    from twistmq.plugins.ha.tables import TableCopies
 
 __all__ = ["families"]
 
 
-def families(broker: Broker, slaves: Slaves, follower: Follower) -> list[MetricFamily]:
+def families(
+    broker: Broker, slaves: Slaves, follower: Follower, tables: TableCopies
+) -> list[MetricFamily]:
     """Make the families: of a slave about its master, of a master about its slaves."""
     if broker.is_slave:
+        ages = MetricFamily("ha_table_age_seconds", "gauge",
+                            "Since a table was last as the master's.", ("table",))
+        for name, age_ms in tables.ages_ms().items():
+            ages.add(age_ms / 1000, name)
         return [
+            ages,
             single("ha_master_connected", "Whether the master is followed.",
                    int(follower.is_connected)),
             single("ha_master_connections", "Connections to the master that were made.",

@@ -249,6 +249,10 @@ class CopyTests(GroupCase):
         self.servers.clear()
         self.pass_time(30_000)
         self.assertTrue(all(30_000 <= age <= 33_500 for age in ages().values()), ages())
+        [family] = [each for each in self.slave.plugin(ha.Plugin).collect_metrics()
+                    if each.name == "ha_table_age_seconds"]
+        self.assertEqual(dict(family.samples),
+                         {(name,): age / 1000 for name, age in ages().items()})
 
     def test_a_large_table_is_read_on_a_thread(self) -> None:
         """In Apache's dialect, as a Java master writes offsets: with numbers as bare keys."""
