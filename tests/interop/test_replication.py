@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.interop.clients import JavaTestCase
+from tests.interop.mqadmin import mqadmin
 from tests.plugins.ha.pair import LOCAL, LoneBroker, identical, lone_broker, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
@@ -125,6 +128,46 @@ class OurMasterTests(PairCase):
         self.assertEqual(set(self.send(master.broker_address, 200)), {0})
         self.same((master.broker_address, self.folder / "ours/store/commitlog"),
                   (f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"))
+
+
+class ToolTests(PairCase):
+    """mqadmin asks pairs of ours, and of Apache's, how far their slaves are."""
+
+    @staticmethod
+    def printed(namesrv: str, address: str, slaves: Callable[[], object]) -> str:
+        """What haStatus prints of a broker, with each number as 0."""
+        wait_until(slaves, "the slave is there", 60)
+        [text] = mqadmin(namesrv, [f"haStatus -b {address}"])
+        return re.sub(r"[ \t]+", " ", re.sub(r"\d[\d.:]*( \d[\d:]*)?", "0", text))
+
+    def test_mqadmin_prints_what_it_prints_of_apaches_pair(self) -> None:
+        """The same lines of a master, of a slave of ours and one of Apache's."""
+        java = self.java_master()
+        address = f"127.0.0.1:{java.broker_port}"
+        self.send(address, 20)
+        slave = self.our_slave(java.namesrv_address)
+        namesrv = java.namesrv_address
+        theirs = self.printed(namesrv, address, lambda: slave.plugin.follower.is_connected)
+        wait_until(lambda: slave.end == self.end_of(address), "the slave has all")
+        ours_as_slave = self.printed(
+            namesrv, f"127.0.0.1:{slave.service.port}", lambda: True)
+        self.stack.close()
+        master = self.our_master(brokerName="second", storePathRootDir=str(
+            self.folder / "second"))
+        self.send(master.broker_address, 20)
+        other = self.start_apache("other", with_namesrv=False,
+                                  namesrv_address=master.namesrv_address, settings={
+                                      **COMMON, "brokerName": "second", "brokerRole": "SLAVE",
+                                      "brokerId": "1"})
+        plugin = master.kernel.hooks.find(ha.Plugin)
+        assert plugin is not None
+        namesrv = master.namesrv_address
+        ours = self.printed(namesrv, master.broker_address, lambda: plugin.slaves.links)
+        self.assertEqual(ours, theirs)
+        self.assertIn("OK", ours)
+        self.assertEqual(ours_as_slave,
+                         self.printed(
+            namesrv, f"127.0.0.1:{other.broker_port}", lambda: True))
 
 
 class OurMasterOldSlaveTests(OurMasterTests):
