@@ -129,6 +129,28 @@ class OurMasterTests(PairCase):
         self.same((master.broker_address, self.folder / "ours/store/commitlog"),
                   (f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"))
 
+    def test_a_slave_that_is_longer_acknowledges_nothing(self) -> None:
+        """The master lost its end: the slave's reports are refused, and nothing is mixed."""
+        master = self.our_master(brokerRole="SYNC_MASTER", inSyncReplicas="2",
+                                 slaveTimeout="500")
+        java = self.java_slave(master.namesrv_address)
+        address = f"127.0.0.1:{java.broker_port}"
+        plugin = master.kernel.hooks.find(ha.Plugin)
+        assert plugin is not None
+        wait_until(lambda: plugin.slaves.links, "the slave is there", 60)
+        self.assertEqual(set(self.send(master.broker_address, 50)), {0})
+        end = self.same((master.broker_address, self.folder / "ours/store/commitlog"),
+                        (address, java.home / "store/commitlog"))
+        store = master.kernel.store
+        place = [at for at, _ in store.raw.messages(0)][25]
+        master.call(plugin.slaves.end_all, "a test cuts the log")
+        wait_until(lambda: not plugin.slaves.links, "the slave is gone")
+        master.call(store.log_cut.truncate, place)
+        self.assertEqual(set(self.send(master.broker_address, 12, 100)),
+                         {ResponseCode.FLUSH_SLAVE_TIMEOUT})
+        self.assertLess(store.commit_log.max_offset, end)
+        self.assertEqual((plugin.slaves.links, self.end_of(address)), ([], end))
+
 
 class ToolTests(PairCase):
     """mqadmin asks pairs of ours, and of Apache's, how far their slaves are."""
