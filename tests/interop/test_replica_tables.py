@@ -126,3 +126,9 @@ class JavaSlaveTests(JavaTestCase):
             topics = json.loads(self.saved(config / "topics.json"))["topicConfigTable"]
             self.assertLessEqual(
                 master.call(lambda: set(kernel.topic_config.table)), set(topics))
+
+
+class OldJavaSlaveTests(JavaSlaveTests):
+    """The same of a slave 4.9.4."""
+
+    version = "4.9.4"
