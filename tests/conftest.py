@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.rings import RINGS, SLOW, SLOWEST_FIRST, ring_of
+from tests.rings import RINGS, SLOW, SLOWEST_FIRST, ring_of, share_of
 
 _TESTS = Path(__file__).parent
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -28,7 +29,26 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{ring}: {text}")
     config.stash[_LEFT_OUT] = Counter()
     if config.pluginmanager.hasplugin("xdist"):
+        # Else xdist begins with the files that have the most tests, which are quick ones.
+        config.option.loadscopereorder = False
         config.pluginmanager.register(_FromWorkers(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``, let one worker run the files that share something, too."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByShare(LoadFileScheduling):
+        """Gives each worker a file's tests, or those of the files that share something."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            file = config.rootpath / nodeid.partition("::")[0]
+            return share_of(file.relative_to(_TESTS).as_posix())
+
+    return ByShare(config, log)
 
 
 def _file(item: pytest.Item) -> str:

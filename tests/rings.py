@@ -3,14 +3,17 @@
 Each test is in one ring. README's test command runs ``unit``, ``golden``, ``hostile`` and
 ``clients``; ``.ci/run`` adds ``crash``, ``install``, ``spark`` and ``interop``. A test of the ring
 ``unit`` is also ``fast`` unless its file is in ``SLOW``. ``tests/conftest.py`` makes pytest markers
-of the rings; ``tests/README.md`` is the page.
+of the rings; ``python -m tests.rings`` prints the modules of ``fast``, for trial;
+``tests/README.md`` is the page.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
-__all__ = ["CLIENTS", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "ring_of"]
+__all__ = ["CLIENTS", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "TOGETHER", "fast_modules",
+           "ring_of", "share_of"]
 
 #: The rings, with a line for the page and for pytest's ``--markers``.
 RINGS: Final = {
@@ -80,17 +83,32 @@ SLOW: Final = frozenset((
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
     "test_packaging.py", "test_stock_plugins.py", "transaction/test_recent.py",
 ))
-#: Files that take minutes: they are begun first, so that no worker is left with one at the end.
+#: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (
-    "interop/test_mqadmin.py", "interop/test_timers.py",
-    "interop/test_acl.py", "interop/test_answers.py", "spark_bridge/test_kill.py",
+    "spark_bridge/test_tls.py", "interop/test_timers.py", "test_release.py",
     "interop/test_client_tools.py", "interop/test_client_retries.py",
     "interop/test_client_answers.py", "interop/test_client_sends.py",
-    "interop/test_client_groups.py", "interop/test_tls.py", "interop/test_exchange.py",
-    "interop/test_transactions.py", "interop/test_client_pop.py",
-    "interop/test_filter.py", "spark_bridge/test_store_source.py", "interop/test_rounds.py",
-    "test_release.py", "hostile/test_full_tables.py", "hostile/test_clocks.py",
+    "interop/test_client_groups.py", "interop/test_client_pop.py",
+    "interop/test_pop.py", "interop/test_acl.py", "interop/test_filter.py",
+    "interop/test_exchange.py", "interop/test_static_topics.py", "interop/test_extension.py",
+    "interop/test_transactions.py", "interop/test_clean.py", "interop/test_mqadmin.py",
+    "interop/test_orderly_members.py", "interop/test_trace.py", "interop/test_batch_queues.py",
+    "interop/test_flow_control.py", "interop/test_answers.py", "interop/test_lost_producer.py",
+    "interop/test_behind.py", "interop/test_proxy.py", "spark_bridge/test_export_process.py",
+    "interop/test_rounds.py", "interop/test_tls.py", "interop/test_mixed_cluster.py",
+    "interop/test_rules.py", "broker/store/test_simulation_mutations.py",
+    "hostile/test_full_tables.py", "hostile/test_clocks.py",
 )
+#: Files whose tests share a thing that is long to start, by that thing: one worker runs them all.
+TOGETHER: Final = {
+    "spark session": (
+        "interop/test_spark.py", "interop/test_trace_rows.py",
+        "spark_bridge/test_export_folder.py",
+        "spark_bridge/test_export_job.py", "spark_bridge/test_kill.py", "spark_bridge/test_sink.py",
+        "spark_bridge/test_source.py", "spark_bridge/test_store_source.py",
+        "spark_bridge/test_stream_source.py", "spark_bridge/test_tls.py",
+        "spark_bridge/test_trace_source.py"),
+}
 
 
 def ring_of(file: str, test: str) -> str:
@@ -107,3 +125,24 @@ def ring_of(file: str, test: str) -> str:
     while place not in _PLACES:
         place = place.rpartition("/")[0]
     return _PLACES[place]
+
+
+def share_of(file: str) -> str:
+    """The tests that one worker runs without a pause: those of a file, or of several.
+
+    :param file: its path below ``tests``, with ``/``.
+    :returns: a name for them.
+    """
+    return next((thing for thing, files in TOGETHER.items() if file in files), file)
+
+
+def fast_modules() -> list[str]:
+    """The modules of the ring ``fast``, which is a ring of whole files."""
+    tests = Path(__file__).parent
+    files = sorted(file.relative_to(tests).as_posix() for file in tests.rglob("test_*.py"))
+    return [f"tests.{file.removesuffix('.py').replace('/', '.')}" for file in files
+            if ring_of(file, "") == "unit" and file not in SLOW]
+
+
+if __name__ == "__main__":
+    print("\n".join(fast_modules()))

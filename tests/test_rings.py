@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.rings import CLIENTS, OUTER, RINGS, SLOW, SLOWEST_FIRST, ring_of
+from tests.rings import CLIENTS, OUTER, RINGS, SLOW, SLOWEST_FIRST, TOGETHER, fast_modules, ring_of
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -31,10 +31,21 @@ class RingTests(SynchronousTestCase):
 
     def test_every_file_of_the_tables_exists(self) -> None:
         """Every file of the tables exists, and so does every short round."""
-        named = {*SLOW, *SLOWEST_FIRST, *CLIENTS}
+        shared = [file for files in TOGETHER.values() for file in files]
+        named = {*SLOW, *SLOWEST_FIRST, *CLIENTS, *shared}
         self.assertEqual([file for file in sorted(named) if not (TESTS / file).is_file()], [])
         self.assertEqual([name for file, names in CLIENTS.items() for name in names
                           if name not in names_of_tests(TESTS / file)], [])
+
+    def test_one_worker_runs_all_tests_of_the_spark_session(self) -> None:
+        """Each file that starts the session is of those that share it."""
+        files = {file.relative_to(TESTS).as_posix() for file in TESTS.rglob("test_*.py")
+                 if any(
+                     isinstance(node, ast.ImportFrom)
+                     and node.module == "tests.spark_bridge.session"
+                     and "spark_session" in [name.name for name in node.names]
+                     for node in ast.walk(ast.parse(file.read_text())))}
+        self.assertEqual(files, set(TOGETHER["spark session"]))
 
     def test_slow_files_are_of_the_unit_ring(self) -> None:
         """Only files of the ring unit are called slow."""
@@ -46,6 +57,14 @@ class RingTests(SynchronousTestCase):
                      if "bin/pytest" in line]
         self.assertIn(f'-m "not ({" or ".join(OUTER)})"', command)
         self.assertIn(f"-m '{' or '.join(OUTER)}'", (ROOT / ".ci/run").read_text())
+
+    def test_modules_of_the_fast_ring_are_named_for_trial(self) -> None:
+        """The modules that .ci/run gives to trial are those with a fast test."""
+        fast = {file.relative_to(TESTS).as_posix() for file in TESTS.rglob("test_*.py")
+                if any(ring_of(file.relative_to(TESTS).as_posix(), name) == "unit"
+                       for name in names_of_tests(file))} - SLOW
+        self.assertEqual({name.replace(".", "/").removeprefix("tests/") + ".py"
+                          for name in fast_modules()}, fast)
 
     def test_the_page_lists_every_ring(self) -> None:
         """The page lists every ring with the words of the table."""
