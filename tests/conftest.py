@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.interop.kept import end_others
 from tests.rings import RINGS, SLOW, SLOWEST_FIRST, ring_of, share_of
 
 _TESTS = Path(__file__).parent
@@ -49,6 +50,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return share_of(file.relative_to(_TESTS).as_posix())
 
     return ByShare(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the servers that a module's tests share after the last of them."""
+    if nextitem is None or nextitem.path != item.path:
+        end_others("")
 
 
 def _file(item: pytest.Item) -> str:

@@ -5,6 +5,9 @@ Each test is in one ring. README's test command runs ``unit``, ``golden``, ``hos
 ``unit`` is also ``fast`` unless its file is in ``SLOW``. ``tests/conftest.py`` makes pytest markers
 of the rings; ``python -m tests.rings`` prints the modules of ``fast``, for trial;
 ``tests/README.md`` is the page.
+
+Tests of one module share servers by ``tests/interop/kept.py``. Files that share a thing of the
+whole process, the Spark session, are in ``TOGETHER``: one worker of xdist runs them all.
 """
 
 from __future__ import annotations

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.interop.clients import JavaTestCase
-from tests.interop.servers import Servers
+from tests.interop.peer import Peer
+from tests.interop.servers import Servers, free_port, servers
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.signature import request_content, signature_of
 
-__all__ = ["ACCOUNTS", "ADMIN", "ALICE", "BOB", "BROKER_NAME", "AclTestCase", "Broker", "signed",
-           "without_place"]
+__all__ = ["ACCOUNTS", "ADMIN", "ALICE", "BOB", "BROKER_NAME", "Broker", "both_brokers",
+           "our_broker", "signed", "without_place"]
 
 BROKER_NAME: Final = "broker-a"
 #: Access key and secret key: of an administrator, of one who may do a little, and of one who may
@@ -99,28 +100,27 @@ class Broker:
                         return command
 
 
-class AclTestCase(JavaTestCase):
-    """A test with brokers that have ``ACCOUNTS``."""
+def _home(folder: Path, name: str) -> Path:
+    home = folder / name
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    return home
 
-    version = "4.9.4"
 
-    def home(self, name: str) -> Path:
-        home = self.folder / name
-        (home / "conf").mkdir(parents=True)
-        (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
-        return home
+def our_broker(folder: Path, stack: ExitStack) -> Broker:
+    """Start ours, which logs all it can."""
+    home = _home(folder, "ours")
+    running = stack.enter_context(servers(
+        home, "aclEnable=true", f"brokerName={BROKER_NAME}", "log.level=debug",
+        "brokerIP1=127.0.0.1"))
+    return Broker(running.namesrv, running.broker_port, home, running)
 
-    def theirs(self) -> Broker:
-        """Start Apache's broker of ``version``."""
-        peer = self.start_apache(self.home("apache").name, settings={
-            "aclEnable": "true", "brokerName": BROKER_NAME})
-        return Broker(peer.namesrv_address, peer.broker_port, peer.home)
 
-    def ours(self) -> Broker:
-        """Start ours, which logs all it can."""
-        home = self.home("ours")
-        running = Servers(home, "aclEnable=true", f"brokerName={BROKER_NAME}", "log.level=debug",
-                          "brokerIP1=127.0.0.1")
-        running.start()
-        self.addCleanup(running.stop)
-        return Broker(running.namesrv, running.broker_port, home, running)
+def both_brokers(folder: Path, stack: ExitStack, version: str = "4.9.4") -> tuple[Broker, Broker]:
+    """Start Apache's broker of a version, and ours."""
+    peer = Peer(_home(folder, "apache"), version, free_port(), free_port(), "512m", settings={
+        "aclEnable": "true", "brokerName": BROKER_NAME})
+    stack.callback(peer.stop, kill=True)
+    peer.start()
+    return (Broker(peer.namesrv_address, peer.broker_port, peer.home),
+            our_broker(folder, stack))

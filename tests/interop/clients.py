@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.interop.kept import end_others
 from tests.interop.peer import CACHE, MODULES, Peer, class_path, jars_folder, java_command
 from tests.interop.ports import free_port
 
@@ -138,6 +139,7 @@ class JavaTestCase(SynchronousTestCase):
     version = "5.3.3"
 
     def setUp(self) -> None:
+        end_others(type(self).__module__)
         # Not in setUpClass, which trial does not call.
         reason = java_missing(self.version)
         if reason:

@@ -1,11 +1,15 @@
-"""Servers that the tests of one module share, since each start of Apache's costs seconds.
+"""Servers, and rounds of clients, that the tests of one module share: each start costs seconds.
 
     def broker(folder: Path, stack: ExitStack) -> Peer: ...
 
     peer = kept(self, broker)
 
-The first test of the module that asks starts them. They end when a test of another module asks, or
-with the process: neither trial nor pytest calls both of a module's fixtures for a trial test case.
+The first test of the module that asks starts them. They end with the module: pytest tells so, and
+trial when a test of another module asks, a :class:`JavaTestCase` of another module begins, or the
+process ends. Neither calls both of a module's fixtures for a trial test case.
+
+A test must not see what another left behind, so topics and groups are its own. A test that kills a
+server, changes its accounts or swaps its store starts one of its own.
 """
 
 from __future__ import annotations
@@ -13,15 +17,18 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from unittest import TestCase
 
-__all__ = ["kept"]
+__all__ = ["at_once", "end_others", "kept"]
 
 T = TypeVar("T")
+#: Of the machine's cores. A round waits for most of its time.
+_AT_ONCE: Final = 2
 
 
 class _Kept:
@@ -33,15 +40,21 @@ class _Kept:
         self._stack = ExitStack()
 
     def of(self, module: str, make: Callable[[Path, ExitStack], T]) -> T:
-        if module != self._module:
-            self.close()
-            self._module = module
+        self.end_others(module)
+        self._module = module
         if make not in self._made:
-            folder = Path(tempfile.mkdtemp(prefix="twistmq-kept-"))
-            self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._made[make] = make(folder, self._stack)
+            with ExitStack() as stack:
+                folder = Path(tempfile.mkdtemp(prefix="twistmq-kept-"))
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+                self._made[make] = make(folder, stack)
+                # One that fails ends what it started at once.
+                self._stack.push(stack.pop_all())
         made: T = self._made[make]
         return made
+
+    def end_others(self, module: str) -> None:
+        if module != self._module:
+            self.close()
 
     def close(self) -> None:
         self._made.clear()
@@ -59,3 +72,21 @@ def kept(case: TestCase, make: Callable[[Path, ExitStack], T]) -> T:
         puts their ends. A method does not do: each test has another.
     """
     return _kept.of(type(case).__module__, make)
+
+
+def end_others(module: str) -> None:
+    """End what another module than this one keeps; "" is no module."""
+    _kept.end_others(module)
+
+
+def at_once(
+    stack: ExitStack, rounds: Mapping[str, Callable[[], str]]
+) -> dict[str, Future[str]]:
+    """Begin rounds of clients, of which some run at the same time.
+
+    :param stack: the end of it waits for the rounds.
+    :returns: for each name the output of its round, or the error.
+    """
+    threads = ThreadPoolExecutor(_AT_ONCE)
+    stack.callback(threads.shutdown)
+    return {name: threads.submit(each) for name, each in rounds.items()}

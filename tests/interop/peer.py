@@ -188,9 +188,6 @@ class Peer:
 
     def start(self) -> None:
         """Start both; return when both listen and a client would find the broker."""
-        (self.home / "conf").mkdir(parents=True, exist_ok=True)
-        for name in ("namesrv", "broker"):  # 4.x does not start without them.
-            (self.home / "conf" / f"logback_{name}.xml").write_text(QUIET_LOGGING)
         if self.with_namesrv:
             self.start_namesrv()
         self.start_broker()
@@ -207,6 +204,9 @@ class Peer:
         self._launch("broker", BROKER_MAIN, self.broker_settings())
 
     def _launch(self, name: str, main: str, settings: dict[str, str]) -> None:
+        (self.home / "conf").mkdir(parents=True, exist_ok=True)
+        # 4.x does not start without it.
+        (self.home / "conf" / f"logback_{name}.xml").write_text(QUIET_LOGGING)
         config = self.home / f"{name}.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = java_command(self.home, [class_path(self.version)], self.heap,

@@ -329,7 +329,9 @@ def tell(part: Callable[[], None]) -> None:
         part()
     except Exception:
         said = f"failed {part.__name__}: {traceback.format_exc()}"
-    print(f"{said} ({time.monotonic() - begin:.1f} s)", flush=True)
+    # One write: rounds end at the same time on several threads.
+    sys.stdout.write(f"{said} ({time.monotonic() - begin:.1f} s)\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

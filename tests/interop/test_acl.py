@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +21,14 @@ from tests.interop.acl_servers import (
     ALICE,
     BOB,
     BROKER_NAME,
-    AclTestCase,
     Broker,
+    both_brokers,
+    our_broker,
     signed,
     without_place,
 )
-from tests.interop.clients import HERE, java_classes, java_missing
+from tests.interop.clients import HERE, JavaTestCase, java_classes, java_missing
+from tests.interop.kept import at_once, kept
 from tests.interop.mqadmin import mqadmin
 from tests.interop.peer import class_path, java_command
 from tests.interop.servers import wait_until
@@ -87,19 +92,41 @@ def steady(text: str) -> str:
     return text
 
 
+class AclTestCase(JavaTestCase):
+    """A test with brokers that have ``ACCOUNTS``."""
+
+    version = "4.9.4"
+
+    def stack(self) -> ExitStack:
+        """For brokers of this test's own, whose accounts it may change."""
+        stack = ExitStack()
+        self.addCleanup(stack.close)
+        return stack
+
+    @staticmethod
+    def log(broker: Broker) -> str:
+        assert broker.servers is not None
+        return broker.servers.log()
+
+
+def java_rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
+    """The round of each version of the Java client with our broker."""
+    broker = our_broker(folder, stack)
+    return at_once(stack, {version: partial(
+        clients.java_round, version, "phase1", broker.namesrv, folder / version, keys=BOB)
+        for version in clients.JAVA_VERSIONS})
+
+
 class ClientTests(AclTestCase):
     """Clients that sign do everything they do without access control, as no administrator."""
 
     timeout = 300
 
-    def java(self, version: str, serialize_type: str = "JSON") -> None:
+    def java(self, version: str) -> None:
         reason = java_missing(version)
         if reason:
             raise SkipTest(reason)
-        broker = self.ours()
-        output = clients.java_round(version, "phase1", broker.namesrv, self.folder / "state",
-                                    serialize_type=serialize_type, keys=BOB)
-        self.assertRegex(output, r"ok \d{3,} checks")
+        self.assertRegex(kept(self, java_rounds)[version].result(), r"ok \d{3,} checks")
 
     def test_java_client_5(self) -> None:
         """Client 5.3.3."""
@@ -107,7 +134,10 @@ class ClientTests(AclTestCase):
 
     def long_java_client_5_with_binary_headers(self) -> None:
         """The same with ROCKETMQ headers: the same fields are signed."""
-        self.java("5.3.3", "ROCKETMQ")
+        output = clients.java_round(
+            "5.3.3", "phase1", kept(self, our_broker).namesrv, self.folder / "state",
+            serialize_type="ROCKETMQ", keys=BOB)
+        self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_java_client_4(self) -> None:
         """Client 4.9.4."""
@@ -118,24 +148,24 @@ class ClientTests(AclTestCase):
         reason = clients.go_missing()
         if reason:
             raise SkipTest(reason)
-        self.assertRegex(clients.go_round(self.ours().namesrv, keys=BOB), r"ok \d{3,} checks")
+        output = clients.go_round(kept(self, our_broker).namesrv, keys=BOB)
+        self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_python_client(self) -> None:
         """PyPI's rocketmq 0.4.4, a C++ client."""
         reason = clients.python_client_missing()
         if reason:
             raise SkipTest(reason)
-        output = clients.python_client_round(self.ours().namesrv, keys=BOB)
+        output = clients.python_client_round(kept(self, our_broker).namesrv, keys=BOB)
         self.assertRegex(output, r"ok \d{3,} checks")
-
 
     def refused(self, client_round: Callable[..., str]) -> None:
         """A client with a wrong secret key fails, and the broker says in its log why."""
-        broker = self.ours()
+        broker = kept(self, our_broker)
+        before = len(self.log(broker))
         wrong = (BOB[0], "secret-of-nobody")
         self.assertRaises(clients.RoundError, client_round, broker.namesrv, keys=wrong)
-        assert broker.servers is not None
-        self.assertIn(f"Check signature failed for accessKey={BOB[0]}", broker.servers.log())
+        self.assertIn(f"Check signature failed for accessKey={BOB[0]}", self.log(broker)[before:])
 
     def test_go_client_with_a_wrong_key(self) -> None:
         """The Go client's first send fails."""
@@ -157,13 +187,9 @@ class AnswerTests(AclTestCase):
 
     timeout = 180
 
-    def compare(self, version: str, different: dict[str, str]) -> None:
-        reason = java_missing(version)
-        if reason:
-            raise SkipTest(reason)
-        self.version = version
+    def compare(self, brokers: tuple[Broker, Broker], different: dict[str, str]) -> None:
         theirs, ours = ({name: (code, self.words(remark)) for name, (code, remark)
-                         in answers(broker).items()} for broker in (self.theirs(), self.ours()))
+                         in answers(broker).items()} for broker in brokers)
         found = {name for name in theirs if theirs[name] != ours[name]}
         self.assertEqual(found, set(different), "\n".join(
             f"{name}\n  Apache {theirs[name]}\n  ours   {ours[name]}"
@@ -178,37 +204,40 @@ class AnswerTests(AclTestCase):
 
     def test_answers_of_4(self) -> None:
         """Code and remark of Apache's 4.9.4, but where that lets too much pass."""
-        self.compare("4.9.4", DIFFERENT)
+        self.compare(kept(self, both_brokers), DIFFERENT)
 
     def long_answers_of_5(self) -> None:
         """Code and remark of Apache's 5.2.0, the last with these accounts."""
-        self.compare("5.2.0", DIFFERENT_FROM_5)
+        self.version = "5.2.0"
+        self.compare(both_brokers(self.folder, self.stack(), self.version), DIFFERENT_FROM_5)
 
-    def calls(self, broker: Broker, version: str) -> list[str]:
-        """What comes of the Java client's calls."""
+    def calls(self, brokers: tuple[Broker, Broker], version: str) -> list[list[str]]:
+        """What comes of the Java client's calls to each broker."""
         classes = java_classes(version, HERE / "acl_java")
         with tempfile.TemporaryDirectory(prefix="client-home-") as home:
             command = java_command(Path(home), [str(classes), class_path(version)])
-            output = clients.run([*command, "AclCalls", broker.namesrv, BROKER_NAME],
-                                 clients.ROUND_TIMEOUT)
-        return [steady(line) for line in output.splitlines() if line.startswith("CALL\t")]
+            output = clients.run(
+                [*command, "AclCalls", BROKER_NAME, *[broker.namesrv for broker in brokers]],
+                clients.ROUND_TIMEOUT)
+        marks = [f"CALL\t{broker.namesrv}\t" for broker in brokers]
+        return [[steady(line.removeprefix(mark)) for line in output.splitlines()
+                 if line.startswith(mark)] for mark in marks]
 
     def test_what_java_clients_see(self) -> None:
         """Clients 4.9.4 and 5.3.3 are told the same by both brokers, call by call."""
         reason = java_missing("5.3.3")
         if reason:
             raise SkipTest(reason)
-        apache, ours = self.theirs(), self.ours()
         for version in ("4.9.4", "5.3.3"):
-            theirs, mine = self.calls(apache, version), self.calls(ours, version)
+            theirs, mine = self.calls(kept(self, both_brokers), version)
             self.assertEqual(mine, theirs)
             self.assertEqual(len(mine), 12)
-            self.assertEqual([line.split("\t")[1] for line in mine if line.split("\t")[2] == "0"],
+            self.assertEqual([line.split("\t")[0] for line in mine if line.split("\t")[1] == "0"],
                              ["signed", "administrator", "write only", "pull"])
 
     def test_secret_keys_stay_secret(self) -> None:
         """No log and no answer has one, but that to an administrator who asks for all accounts."""
-        broker = self.ours()
+        broker = our_broker(self.folder, self.stack())
         answers(broker)
         reply = broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO, signed(BOB, {}, b"", 479))
         self.assertEqual(reply.code, 0)
@@ -225,11 +254,6 @@ class AnswerTests(AclTestCase):
         accounts = broker.ask(54, signed(ADMIN, {}, b"", 479)).body
         self.assertIn(b"secret-of-alice", accounts, msg="what is looked for is there to be found")
 
-    @staticmethod
-    def log(broker: Broker) -> str:
-        assert broker.servers is not None
-        return broker.servers.log()
-
 
 class MqadminTests(AclTestCase):
     """mqadmin 4.9.4 changes and shows accounts."""
@@ -238,7 +262,7 @@ class MqadminTests(AclTestCase):
 
     def test_same_output(self) -> None:
         """Each command prints of our broker what it prints of Apache's; so do the files."""
-        apache, ours = self.theirs(), self.ours()
+        apache, ours = both_brokers(self.folder, self.stack())
         printed = [[steady(text) for text in mqadmin(
             broker.namesrv, [command.format(f"127.0.0.1:{broker.port}") for command in COMMANDS],
             version=self.version, keys=ADMIN)] for broker in (apache, ours)]

@@ -6,16 +6,17 @@ then looks at one part of a round.
 
 from __future__ import annotations
 
-import atexit
 import re
 import shutil
 import tempfile
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.interop import proxy
+from tests.interop.kept import at_once, kept
 from tests.interop.peer import Peer
 from tests.interop.proxy import BROKER_SETTINGS, Proxy
 from tests.interop.servers import Servers, free_port
@@ -28,50 +29,34 @@ from twistmq.broker.wire.record import records_of
 class Rounds:
     """Both rounds, begun by their construction.
 
+    :param stack: the end of it ends the proxy, after the rounds.
     :param namesrv: the name server's address.
     :param broker: the broker's address.
     """
 
-    def __init__(self, folder: Path, namesrv: str, broker: str) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, namesrv: str, broker: str) -> None:
         proxy.make_topics(broker)
         self.broker = broker
         self.proxy = Proxy(folder / "proxy", namesrv, free_port(), free_port())
-        self._threads = ThreadPoolExecutor(2)
+        stack.callback(self.proxy.stop)
         self.proxy.start()
         endpoints = f"127.0.0.1:{self.proxy.port}"
-        self._outputs: dict[str, Future[str]] = {
-            "java": self._threads.submit(proxy.java_client_round, endpoints),
-            "python": self._threads.submit(proxy.python_client_round, endpoints)}
+        self._outputs = at_once(stack, {
+            "java": partial(proxy.java_client_round, endpoints),
+            "python": partial(proxy.python_client_round, endpoints)})
 
     def output(self, client: str) -> str:
         """The output of a client's round, once it is over; :raises RoundError: when it failed."""
         return self._outputs[client].result()
 
-    def stop(self) -> None:
-        """End the proxy, after the rounds."""
-        self._threads.shutdown()
-        self.proxy.stop()
 
-
-class _Shared:
-    """The rounds that all tests look at."""
-
-    rounds: Rounds | None = None
-    servers: Servers | None = None
-
-    @classmethod
-    def get(cls) -> Rounds:
-        if cls.rounds is None:
-            folder = Path(tempfile.mkdtemp(prefix="twistmq-proxy-"))
-            settings = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
-            servers = Servers(folder / "data", *settings, "log.level=debug", folder=folder)
-            servers.start()
-            cls.servers = servers
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            atexit.register(servers.stop)
-            cls.rounds = Rounds(folder, servers.namesrv, f"127.0.0.1:{servers.broker_port}")
-            atexit.register(cls.rounds.stop)
-        return cls.rounds
+def ours(folder: Path, stack: ExitStack) -> tuple[Servers, Rounds]:
+    """Our servers, and both rounds behind the proxy."""
+    settings = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
+    servers = Servers(folder / "data", *settings, "log.level=debug", folder=folder)
+    stack.callback(servers.stop)
+    servers.start()
+    return servers, Rounds(folder, stack, servers.namesrv, f"127.0.0.1:{servers.broker_port}")
 
 
 class RoundCase(SynchronousTestCase):
@@ -84,7 +69,7 @@ class RoundCase(SynchronousTestCase):
         reason = proxy.programs_missing()
         if reason:
             raise SkipTest(reason)
-        self.rounds = _Shared.get()
+        self.servers, self.rounds = kept(self, ours)
 
     def holds(self, part: str) -> None:
         """Fail unless a part of this client's round ended well."""
@@ -198,8 +183,7 @@ class BrokerTests(RoundCase):
         """No request of the proxy's is refused because of its code, and none is a bug."""
         for client in ("java", "python"):
             self.rounds.output(client)
-        assert _Shared.servers is not None
-        log = _Shared.servers.log()
+        log = self.servers.log()
         self.assertIn("request ", log)
         self.assertEqual(re.findall(r"request type \d+ not supported.*", log), [])
         self.assertNotIn("Traceback", log)
@@ -214,12 +198,13 @@ class ApachesBrokerTests(SynchronousTestCase):
         """The rounds ask nothing of ours that Apache's broker does not do."""
         folder = Path(tempfile.mkdtemp(prefix="twistmq-proxy-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        stack = ExitStack()
+        self.addCleanup(stack.close)
         peer = Peer(folder / "peer", "5.3.3", free_port(), free_port(), "512m",
                     settings=dict(BROKER_SETTINGS))
+        stack.callback(peer.stop, kill=True)
         peer.start()
-        self.addCleanup(peer.stop, kill=True)
-        rounds = Rounds(folder, peer.namesrv_address, f"127.0.0.1:{peer.broker_port}")
-        self.addCleanup(rounds.stop)
+        rounds = Rounds(folder, stack, peer.namesrv_address, f"127.0.0.1:{peer.broker_port}")
         for client in ("java", "python"):
             output = rounds.output(client)
             self.assertNotRegex(output, r"(?m)^failed ")

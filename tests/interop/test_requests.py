@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+
 from tests.interop.clients import JavaTestCase, java_missing, java_program
-from tests.interop.peer import Peer
-from tests.interop.servers import Servers, free_port
+from tests.interop.kept import kept
+from tests.interop.servers import servers
+
+
+def our_name_server(folder: Path, stack: ExitStack) -> str:
+    """The address of ours, beside our broker."""
+    return stack.enter_context(servers(folder)).namesrv
 
 
 class RequestTests(JavaTestCase):
-    """`java/RequestRound.java`, by client and broker."""
+    """`java/RequestRound.java`, by client and broker.
+
+    Rounds of one broker follow each other: each counts all replies that are stored.
+    """
 
     timeout = 300
-
-    def ours(self) -> str:
-        """Start our broker; the name server."""
-        running = Servers(self.folder / "ours")
-        running.start()
-        self.addCleanup(running.stop)
-        return running.namesrv
-
-    def apache(self) -> str:
-        """Start Apache's; the name server."""
-        peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
-                    heap="512m")
-        self.addCleanup(peer.stop, kill=True)
-        peer.start()
-        return peer.namesrv_address
 
     def asks(self, version: str, namesrv: str) -> None:
         reason = java_missing(version)
@@ -37,18 +33,18 @@ class RequestTests(JavaTestCase):
 
     def test_client_5(self) -> None:
         """Client 5.3.3 with our broker."""
-        self.asks("5.3.3", self.ours())
+        self.asks("5.3.3", kept(self, our_name_server))
 
     def test_client_4(self) -> None:
         """Client 4.9.4 with our broker."""
-        self.asks("4.9.4", self.ours())
+        self.asks("4.9.4", kept(self, our_name_server))
 
     def test_client_that_waits(self) -> None:
         """Client 5.4.0, whose sync questions wait for the answer, with our broker."""
-        self.asks("5.4.0", self.ours())
+        self.asks("5.4.0", kept(self, our_name_server))
 
     def long_all_with_apache(self) -> None:
         """The clients with Apache's broker: what the checks say is what it does."""
-        namesrv = self.apache()
+        namesrv = self.start_apache().namesrv_address
         for version in ("5.3.3", "4.9.4", "5.4.0"):
             self.asks(version, namesrv)

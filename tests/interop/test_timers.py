@@ -5,10 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 
 from tests.interop import clients
 from tests.interop.clients import JavaTestCase
 from tests.interop.exchange import Exchange
+from tests.interop.kept import at_once, kept
 from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -19,28 +24,32 @@ from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 ROUND_SETTINGS = {"timerRollWindowSlot": "8", "recallMessageEnable": "true"}
 
 
+def rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
+    """Both brokers, and the round with each: a round waits for the times of its messages."""
+    version = RoundTests.version
+    peer = Peer(folder / "apache", version, free_port(), free_port(), "512m",
+                settings=dict(ROUND_SETTINGS))
+    stack.callback(peer.stop, kill=True)
+    peer.start()
+    pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
+    running = stack.enter_context(servers(folder / "ours", *pairs))
+    return at_once(stack, {
+        "ours": partial(clients.java_program, version, "TimerRound", running.namesrv, "halves"),
+        "apache": partial(clients.java_program, version, "TimerRound", peer.namesrv_address)})
+
+
 class RoundTests(JavaTestCase):
     """Delays, times, rolls, taking back, refusals: one Java program."""
 
     timeout = 300
 
-    def round(self, *arguments: str) -> None:
-        output = clients.java_program(self.version, "TimerRound", *arguments)
-        self.assertRegex(output, r"ok \d{3,} checks")
-
     def test_java_client_5_3_3_sends_timed_messages_to_our_broker(self) -> None:
         """Client 5.3.3 with our broker."""
-        pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
-        with servers(self.folder, *pairs) as running:
-            self.round(running.namesrv, "halves")
+        self.assertRegex(kept(self, rounds)["ours"].result(), r"ok \d{3,} checks")
 
     def test_java_client_5_3_3_sends_timed_messages_to_apaches_broker(self) -> None:
         """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
-        peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
-                    settings=dict(ROUND_SETTINGS))
-        peer.start()
-        self.addCleanup(peer.stop, kill=True)
-        self.round(peer.namesrv_address)
+        self.assertRegex(kept(self, rounds)["apache"].result(), r"ok \d{3,} checks")
 
 
 def _last_tick(due_ms: int) -> int:

@@ -194,7 +194,6 @@ class ApacheTests(TlsTestCase):
         port = free_port()
         peer = Peer(self.folder / "apache", namesrv_port=port, heap="128m", properties=dict(
             each.split("=", 1) for each in ["tls.server.mode=enforcing", *settings]))
-        (peer.home / "conf").mkdir(parents=True)
         self.addCleanup(peer.stop, kill=True)
         peer.start_namesrv()
         servers = self.mutual(f"namesrvAddr=127.0.0.1:{port}")

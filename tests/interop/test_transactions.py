@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
+from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SkipTest
 
 from tests.interop import clients
 from tests.interop.clients import JavaTestCase
 from tests.interop.exchange import Exchange
-from tests.interop.peer import Peer
+from tests.interop.kept import at_once, kept
 from tests.interop.servers import free_port, servers, wait_until
 from tests.transaction.producer import Producer
 from twistmq.broker.testing import RawClient
@@ -29,27 +31,25 @@ SETTINGS = {
 COUNT = 90
 
 
-class RoundTests(SynchronousTestCase):
+def rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
+    """Our broker, and the round of each client's version with it."""
+    pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
+    running = stack.enter_context(servers(folder, *pairs))
+    return at_once(stack, {version: partial(
+        clients.java_round, version, "transaction", running.namesrv, folder / "unused")
+        for version in clients.JAVA_VERSIONS})
+
+
+class RoundTests(JavaTestCase):
     """Commit, rollback, questions, another producer of the group, giving up: one Java program."""
 
     timeout = 300
-
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def round(self, version: str, namesrv: str) -> None:
-        output = clients.java_round(version, "transaction", namesrv, self.folder / "unused")
-        self.assertRegex(output, r"ok \d{3,} checks")
 
     def ours(self, version: str) -> None:
         reason = clients.java_missing(version)
         if reason:
             raise SkipTest(reason)
-        pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
-        with servers(self.folder, *pairs) as running:
-            self.round(version, running.namesrv)
+        self.assertRegex(kept(self, rounds)[version].result(), r"ok \d{3,} checks")
 
     def test_ours_client_5(self) -> None:
         """Client 5.3.3 with our broker."""
@@ -61,14 +61,10 @@ class RoundTests(SynchronousTestCase):
 
     def long_apaches(self) -> None:
         """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
-        reason = clients.java_missing("5.3.3")
-        if reason:
-            raise SkipTest(reason)
-        peer = Peer(self.folder, "5.3.3", free_port(), free_port(), "512m",
-                    settings=dict(ROUND_SETTINGS))
-        peer.start()
-        self.addCleanup(peer.stop, kill=True)
-        self.round("5.3.3", peer.namesrv_address)
+        peer = self.start_apache(settings=dict(ROUND_SETTINGS))
+        output = clients.java_round(self.version, "transaction", peer.namesrv_address,
+                                    self.folder / "unused")
+        self.assertRegex(output, r"ok \d{3,} checks")
 
 
 class HandOverTests(JavaTestCase):

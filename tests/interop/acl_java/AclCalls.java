@@ -11,9 +11,10 @@ import org.apache.rocketmq.remoting.RPCHook;
 /**
  * Calls of Apache's Java client to a broker with access control, and what comes of each.
  *
- * <pre>java AclCalls NAMESRV BROKER_NAME</pre>
+ * <pre>java AclCalls BROKER_NAME NAMESRV...</pre>
  *
- * A line for each call: its name, the response code (0: it passed), what the broker said.
+ * A line for each call: the name server, the call's name, the response code (0: it passed), what the
+ * broker said.
  */
 public final class AclCalls {
     private static String namesrv;
@@ -23,7 +24,15 @@ public final class AclCalls {
     }
 
     public static void main(String[] args) throws Exception {
-        namesrv = args[0];
+        for (int i = 1; i < args.length; i++) {
+            namesrv = args[i];
+            ask(args[0]);
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void ask(String broker) throws Exception {
         RPCHook owner = keys("alice-key", "secret-of-alice");
         send("signed", "AliceTopic", owner);
         send("administrator", "AnyTopic", keys("admin-key", "secret-of-admin"));
@@ -33,12 +42,10 @@ public final class AclCalls {
         send("write only", "WriteTopic", owner);
         send("read only", "ReadTopic", owner);
         send("no permission by default", "AnyTopic", owner);
-        pull("pull", args[1], "AliceTopic", "AliceGroup", owner);
-        pull("pull without key", args[1], "AliceTopic", "AliceGroup", null);
-        pull("pull of what may be written", args[1], "WriteTopic", "AliceGroup", owner);
-        pull("pull in another's group", args[1], "AliceTopic", "BobGroup", owner);
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
+        pull("pull", broker, "AliceTopic", "AliceGroup", owner);
+        pull("pull without key", broker, "AliceTopic", "AliceGroup", null);
+        pull("pull of what may be written", broker, "WriteTopic", "AliceGroup", owner);
+        pull("pull in another's group", broker, "AliceTopic", "BobGroup", owner);
     }
 
     private static RPCHook keys(String accessKey, String secretKey) {
@@ -62,7 +69,8 @@ public final class AclCalls {
             code = cause == null ? -1 : ((MQBrokerException) cause).getResponseCode();
             text = cause == null ? error.toString() : ((MQBrokerException) cause).getErrorMessage();
         }
-        System.out.println("CALL\t" + name + "\t" + code + "\t" + text.replace('\n', ' '));
+        System.out.println(String.join("\t", "CALL", namesrv, name, "" + code,
+            text.replace('\n', ' ')));
     }
 
     private static void send(String name, String topic, RPCHook hook) throws Exception {

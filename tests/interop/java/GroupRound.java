@@ -38,10 +38,10 @@ final class GroupRound {
         String topic = createTopic("SpineShare");
         Sink first = new Sink();
         Sink second = new Sink();
-        DefaultMQPushConsumer one = Clients.push("SpineShareG", topic, "*", first);
+        DefaultMQPushConsumer one = Clients.push("SpineShareG-" + topic, topic, "*", first);
         Check.until("the only member holds all queues", () -> Clients.held(one, topic).size() == 4);
         Check.until("the seed arrives", () -> first.bodySet().contains("seed-0"));
-        DefaultMQPushConsumer two = Clients.push("SpineShareG", topic, "*", second);
+        DefaultMQPushConsumer two = Clients.push("SpineShareG-" + topic, topic, "*", second);
         Check.until("two members hold two queues each", () ->
             Clients.held(one, topic).size() == 2 && Clients.held(two, topic).size() == 2);
         Set<MessageQueue> all = new TreeSet<>(Clients.held(one, topic));
@@ -96,7 +96,8 @@ final class GroupRound {
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
         for (int i = 0; i < 2; i++) {
             Sink sink = new Sink();
-            DefaultMQPushConsumer consumer = Clients.idlePush("SpineCastG", topic, "*", null);
+            DefaultMQPushConsumer consumer =
+                Clients.idlePush("SpineCastG-" + topic, topic, "*", null);
             // The enumeration's package differs between 4.x and 5.x, so it is never named here.
             consumer.setMessageModel(Enum.valueOf(
                 consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
@@ -122,7 +123,8 @@ final class GroupRound {
     private void orderly() throws Exception {
         String topic = createTopic("SpineOrder");
         List<String> got = new CopyOnWriteArrayList<>();
-        DefaultMQPushConsumer consumer = Clients.idlePush("SpineOrderG", topic, "ordered", null);
+        DefaultMQPushConsumer consumer =
+            Clients.idlePush("SpineOrderG-" + topic, topic, "ordered", null);
         consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
             got.addAll(Sink.bodies(messages));
             return ConsumeOrderlyStatus.SUCCESS;

@@ -31,7 +31,7 @@ final class LitePullRound {
     }
 
     private void seeking(MessageQueue queue, long base) throws Exception {
-        DefaultLitePullConsumer consumer = Clients.litePull("SpineLiteG");
+        DefaultLitePullConsumer consumer = Clients.litePull("SpineLiteG-" + topic);
         Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic);
         Check.same(4, queues.size(), "queues to pull from");
         consumer.assign(List.of(queue));
@@ -52,7 +52,7 @@ final class LitePullRound {
         consumer.commitSync();
         Check.same(base + COUNT + 1, consumer.committed(queue), "committed");
         consumer.shutdown();
-        DefaultLitePullConsumer next = Clients.litePull("SpineLiteG");
+        DefaultLitePullConsumer next = Clients.litePull("SpineLiteG-" + topic);
         next.assign(List.of(queue));
         Check.until("the commit reached the broker",
             () -> next.committed(queue) == base + COUNT + 1);
@@ -77,8 +77,9 @@ final class LitePullRound {
     }
 
     private void subscribed() throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("SpineLiteSubG", Keys.hook(null));
-        DefaultLitePullConsumer like = Clients.litePull("SpineLiteUnusedG");
+        DefaultLitePullConsumer consumer =
+            new DefaultLitePullConsumer("SpineLiteSubG-" + topic, Keys.hook(null));
+        DefaultLitePullConsumer like = Clients.litePull("SpineLiteUnusedG-" + topic);
         consumer.setNamesrvAddr(like.getNamesrvAddr());
         like.shutdown();
         consumer.setInstanceName(Clients.instance());

@@ -33,7 +33,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * The last line is "ok N checks".
  */
 public final class RequestRound {
-    private static final String TOPIC = "RequestRound";
+    private static final String RUN = Long.toString(System.currentTimeMillis(), 36) + "-"
+        + ProcessHandle.current().pid();
+    private static final String TOPIC = "RequestRound-" + RUN;
     private static final int ASK_MS = 30_000;
     private static final int SHORT_ASK_MS = 4_000;
     private static final int LARGE_SIZE = 100_000;
@@ -53,8 +55,8 @@ public final class RequestRound {
     private RequestRound(String cluster, boolean waits) throws Exception {
         this.waits = waits;
         replyTopic = cluster + "_REPLY_TOPIC";
-        asker = Clients.producer("RequestAskers");
-        answerer = Clients.producer("RequestAnswerers");
+        asker = Clients.producer("RequestAskers-" + RUN);
+        answerer = Clients.producer("RequestAnswerers-" + RUN);
     }
 
     public static void main(String[] args) {
@@ -73,7 +75,8 @@ public final class RequestRound {
     private void run() throws Exception {
         // A first message makes the topic, so that the consumer has queues before it is asked.
         Clients.sent(asker.send(Clients.text(TOPIC, "T", "no question")));
-        DefaultMQPushConsumer consumer = Clients.idlePush("RequestConsumers", TOPIC, "*", null);
+        DefaultMQPushConsumer consumer =
+            Clients.idlePush("RequestConsumers-" + RUN, TOPIC, "*", null);
         consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
             for (MessageExt message : batch) {
                 answer(message);
@@ -269,7 +272,7 @@ public final class RequestRound {
     }
 
     private void askerIsGone() throws Exception {
-        DefaultMQProducer leaving = Clients.producer("RequestLeavers");
+        DefaultMQProducer leaving = Clients.producer("RequestLeavers-" + RUN);
         String id = leaving.getDefaultMQProducerImpl().getMqClientFactory().getClientId();
         leaving.request(Clients.text(TOPIC, "T", HELD + " and gone"),
             keep(new AtomicReference<>()), ASK_MS);

@@ -20,8 +20,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * on at the very next message. A properties file carries what the second has to know.
  */
 final class RestartRound {
-    private static final String GROUP = "SpineKeepG";
-    private static final String LITE_GROUP = "SpineKeepLiteG";
+    private static final String GROUP = "SpineKeepG-";
+    private static final String LITE_GROUP = "SpineKeepLiteG-";
     private static final int BEFORE = 20;
     private static final int AFTER = 12;
     private final DefaultMQProducer producer;
@@ -58,7 +58,7 @@ final class RestartRound {
 
     private void consumeAndCommit(String topic, List<String> bodies) throws Exception {
         Sink sink = new Sink();
-        DefaultMQPushConsumer consumer = Clients.push(GROUP, topic, "*", sink);
+        DefaultMQPushConsumer consumer = Clients.push(GROUP + topic, topic, "*", sink);
         Check.until("what was sent before arrives", () -> sink.bodySet().containsAll(bodies));
         Check.until("the broker has the offsets", () -> {
             for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
@@ -73,7 +73,7 @@ final class RestartRound {
 
     /** Commit part of one queue: the next member has to start in its middle. */
     private void liteCommit(String topic) throws Exception {
-        DefaultLitePullConsumer consumer = Clients.litePull(LITE_GROUP);
+        DefaultLitePullConsumer consumer = Clients.litePull(LITE_GROUP + topic);
         consumer.setPullBatchSize(2);
         MessageQueue queue = producer.fetchPublishMessageQueues(topic).get(1);
         consumer.assign(List.of(queue));
@@ -105,7 +105,7 @@ final class RestartRound {
     }
 
     private void liteContinues(String topic) throws Exception {
-        DefaultLitePullConsumer consumer = Clients.litePull(LITE_GROUP);
+        DefaultLitePullConsumer consumer = Clients.litePull(LITE_GROUP + topic);
         MessageQueue queue = producer.fetchPublishMessageQueues(topic)
             .get(Integer.parseInt(state.getProperty("liteQueue")));
         consumer.assign(List.of(queue));
@@ -125,7 +125,7 @@ final class RestartRound {
             wanted.add("after-" + i);
         }
         Sink sink = new Sink();
-        DefaultMQPushConsumer consumer = Clients.idlePush(GROUP, topic, "*", null);
+        DefaultMQPushConsumer consumer = Clients.idlePush(GROUP + topic, topic, "*", null);
         // One thread keeps the order of arrival, so the last message of a queue is the last seen.
         consumer.setConsumeThreadMin(1);
         consumer.setConsumeThreadMax(1);

@@ -57,8 +57,8 @@ final class RetryRound {
     /** Start both consumers; the delays run while other parts of the round do. */
     void begin() throws Exception {
         Clients.sendTexts(producer, topic, "T", "fails", 1);
-        plain = Clients.push("SpineRetryG", topic, "*", plainSink);
-        resent = Clients.idlePush("SpineResendG", topic, "*", new RefuseSendBack());
+        plain = Clients.push("SpineRetryG-" + topic, topic, "*", plainSink);
+        resent = Clients.idlePush("SpineResendG-" + topic, topic, "*", new RefuseSendBack());
         resent.registerMessageListener(resentSink);
         resent.start();
     }

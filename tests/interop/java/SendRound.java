@@ -129,7 +129,7 @@ final class SendRound {
 
     private void consumeAll() throws Exception {
         Sink sink = new Sink();
-        DefaultMQPushConsumer consumer = Clients.push("SpineSendG", topic, "*", sink);
+        DefaultMQPushConsumer consumer = Clients.push("SpineSendG-" + topic, topic, "*", sink);
         Check.until("every message arrives", () -> sink.bodySet().equals(expected.keySet()));
         Check.same(expected.size(), sink.size(), "nothing arrives twice");
         for (MessageExt got : sink.messages) {
@@ -180,7 +180,7 @@ final class SendRound {
         }
         Sink sink = new Sink();
         DefaultMQPushConsumer consumer =
-            Clients.push("SpineTagG", tagTopic, "TagA || TagB", sink);
+            Clients.push("SpineTagG-" + tagTopic, tagTopic, "TagA || TagB", sink);
         Check.until("TagA and TagB arrive", () -> sink.bodySet().containsAll(wanted));
         // One more of a wanted tag in each queue: what lies before it has been read and filtered.
         for (MessageQueue queue : producer.fetchPublishMessageQueues(tagTopic)) {

@@ -38,7 +38,7 @@ public final class SpineRound {
         Clients.use(namesrv);
         DefaultMQProducer producer = Clients.producer("SpineP");
         if (phase.equals("phase1")) {
-            String id = Long.toString(System.currentTimeMillis(), 36);
+            String id = newId();
             RetryRound retry = new RetryRound(id, producer);
             part("retry begins", retry::begin);
             part("send", () -> new SendRound(id, producer).run());
@@ -50,18 +50,23 @@ public final class SpineRound {
         } else if (phase.equals("phase2")) {
             part("after restart", () -> new RestartRound(producer, state).after());
         } else if (phase.equals("filter")) {
-            String id = Long.toString(System.currentTimeMillis(), 36);
+            String id = newId();
             part("filter", () -> new SqlRound(id, producer).run());
         } else if (phase.equals("cluster")) {
-            String id = Long.toString(System.currentTimeMillis(), 36);
+            String id = newId();
             part("cluster", () -> new ClusterRound(id, producer).run());
         } else if (phase.equals("transaction")) {
-            String id = Long.toString(System.currentTimeMillis(), 36);
+            String id = newId();
             part("transaction", () -> new TransactionRound(id, producer).run());
         } else {
             throw new IllegalArgumentException("no such phase: " + phase);
         }
         producer.shutdown();
+    }
+
+    /** Rounds that begin at the same time have different ids. */
+    private static String newId() {
+        return Long.toString(System.currentTimeMillis(), 36) + "-" + ProcessHandle.current().pid();
     }
 
     private interface Part {

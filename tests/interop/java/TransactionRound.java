@@ -89,7 +89,7 @@ final class TransactionRound {
             send(producer, "unknown-commit-0", LocalTransactionState.UNKNOW);
         send(producer, "unknown-rollback-0", LocalTransactionState.UNKNOW);
         send(producer, "throws-commit-0", LocalTransactionState.UNKNOW);
-        send(producer, "unknown-unknown-0", LocalTransactionState.UNKNOW);
+        send(producer, "unknown-unknown-" + id, LocalTransactionState.UNKNOW);
         long known = Clients.messageCount(plain, topic);
         Check.same((long) expected.size(), known, "no half message is in the topic");
         expected.addAll(Set.of("unknown-commit-0", "throws-commit-0"));
@@ -97,13 +97,13 @@ final class TransactionRound {
         question(answers, unknown);
         otherProducer(expected);
         Check.until("what nobody knows is given up",
-            () -> givenUp.bodySet().contains("unknown-unknown-0"));
+            () -> givenUp.bodySet().contains("unknown-unknown-" + id));
         givenUp();
         Check.until("it was asked for as often as may be",
-            () -> answers.times("unknown-unknown-0") == CHECKS_MOST);
+            () -> answers.times("unknown-unknown-" + id) == CHECKS_MOST);
         Check.that(answers.times("unknown-rollback-0") >= 1, "questions for the one rolled back");
         Check.same(Set.of("unknown-commit-0", "unknown-rollback-0", "throws-commit-0",
-            "unknown-unknown-0"), answers.asked.keySet(), "what was asked for");
+            "unknown-unknown-" + id), answers.asked.keySet(), "what was asked for");
         Check.same(expected, sink.bodySet(), "nothing else arrived");
         Check.same(expected.size(), sink.size(), "each arrived once");
         Check.same((long) expected.size(), Clients.messageCount(plain, topic), "in the topic");
@@ -173,7 +173,7 @@ final class TransactionRound {
 
     private void givenUp() {
         MessageExt message = givenUp.messages.stream()
-            .filter(each -> Sink.text(each).equals("unknown-unknown-0")).findFirst().orElseThrow();
+            .filter(each -> Sink.text(each).equals("unknown-unknown-" + id)).findFirst().orElseThrow();
         Check.same(GIVEN_UP, message.getTopic(), "given up: topic");
         Check.same(topic, message.getProperty(MessageConst.PROPERTY_REAL_TOPIC), "real topic");
         Check.same(Integer.toString(CHECKS_MOST),
