@@ -76,8 +76,7 @@ BROKER_CONFIG: Final = (
             "The address, or the host's name, that clients are told to connect to.",
             source=_BROKER, important=True, default_text="this host's address", at_start=True),
     Setting("brokerIP2", "text", local_address,
-            "The address for slaves, which is registered with the name servers; slaves are not "
-            "supported yet.",
+            "The address for slaves, which is registered with the name servers.",
             source=_BROKER, default_text="this host's address", at_start=True),
     Setting("aclEnable", "flag", False,
             "Whether each request must pass the access validators of plugins; read at start.",
