@@ -6,7 +6,12 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 from __future__ import annotations
 
 from twistmq.broker.config.folder_checks import require_size
-from twistmq.broker.config.port_checks import ports_of, require_number, require_port
+from twistmq.broker.config.port_checks import (
+    ports_of,
+    require_address,
+    require_number,
+    require_port,
+)
 from twistmq.broker.config.settings import INT_MAX, LONG_MAX, SettingValue
 from twistmq.broker.config.settings_update import change_settings, changed_reply
 
@@ -17,6 +22,7 @@ __all__ = [
     "change_settings",
     "changed_reply",
     "ports_of",
+    "require_address",
     "require_number",
     "require_port",
     "require_size",

@@ -16,6 +16,7 @@ from twistmq.broker.wire.command import (
     encode_reply,
 )
 from twistmq.broker.wire.flags import (
+    MASTER_ID,
     PERM_READ,
     PERM_READ_WRITE,
     PERM_WRITE,
@@ -65,6 +66,7 @@ __all__ = [
     "DELAY",
     "FRAME_SIZE_MAX",
     "JSON",
+    "MASTER_ID",
     "NAME_VALUE_SEPARATOR",
     "ONEWAY_FLAG",
     "PERM_READ",

@@ -64,8 +64,11 @@ def require_port(settings: Settings, port: int, purpose: str, interface: str | N
         raise cannot_listen(host, port, purpose, error)
 
 
-def ports_of(settings: Settings) -> dict[int, str]:
-    """The ports of the servers themselves that settings name, and whose each is."""
+def ports_of(settings: Settings, but: str = "") -> dict[int, str]:
+    """The ports of the servers themselves that settings name, and whose each is.
+
+    :param but: a setting whose port is left out.
+    """
     found: dict[int, str] = {}
     port = settings.int("listenPort")
     if port and settings.has("brokerName"):
@@ -75,6 +78,10 @@ def ports_of(settings: Settings) -> dict[int, str]:
                 f"the broker's VIP port, two below its own: listenPort={port}")
     elif port:
         found[port] = f"the name server's: listenPort={port}"
+    for row in settings.rows:
+        if row.of_each == "port" and row.name not in ("listenPort", but) and (
+                settings.is_given(row.name) and settings.int(row.name)):
+            found.setdefault(settings.int(row.name), f"that of {row.name}")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OPEN_FILES_LEAST, OPEN_QUEUE_FILES_MAX
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.edge.boot import EXIT_FAILED, StartRefused
 
 __all__ = [
     "OPEN_FILES_MEND",
@@ -66,12 +66,12 @@ def raise_open_files_limit() -> int:
     Each connection and each open file of the store takes one; the usual soft limit is 1024.
 
     :returns: the limit now in force.
-    :raises SettingsError: when no server can work with it.
+    :raises StartRefused: when no server can work with it.
     """
     limit = _raised_limit()
     fault = open_files_fault(limit)
     if fault is not None:
-        raise SettingsError(f"{fault}: {OPEN_FILES_MEND}")
+        raise StartRefused(EXIT_FAILED, f"{fault}: {OPEN_FILES_MEND}")
     return limit
 
 

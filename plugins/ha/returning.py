@@ -13,7 +13,7 @@ Source: BrokerPreOnlineService.syncMetadataReverse @5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError, RequestCode
 from twistmq.broker.api.bodies import KVTable, LmqConsumerOffsetSerializeWrapper
 from twistmq.broker.api.requests import run_to_completion
+from twistmq.broker.api.wire import MASTER_ID
 from twistmq.plugins.ha.ask import ask, decode_body
 from twistmq.plugins.ha.kernel_tables import offsets_of
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["return_as_master"]
 
 _log = Logger()
-_MASTER_ID: Final = 0
 
 
 async def return_as_master(broker: Broker) -> None:
@@ -52,13 +52,13 @@ async def return_as_master(broker: Broker) -> None:
         _log.warn("the slaves of this broker are not known, so that consumer offsets which they "
                   "took meanwhile are not taken back: {error}", error=str(error))
         return
-    master = members.get(_MASTER_ID, broker.broker_address)
+    master = members.get(MASTER_ID, broker.broker_address)
     if master != broker.broker_address and await _is_master(broker, master):
         raise broker.settings.error(
             "brokerRole", f"{broker.broker_name} has a live master, {master}: start this broker "
                           "as its slave, by brokerRole=SLAVE and a brokerId above 0")
     slaves = [address for broker_id, address in sorted(members.items())
-              if broker_id != _MASTER_ID and address != broker.broker_address]
+              if broker_id != MASTER_ID and address != broker.broker_address]
     await gatherResults([Deferred.fromCoroutine(_take_back(broker, slave)) for slave in slaves])
 
 

@@ -9,7 +9,7 @@ import ipaddress
 from typing import Final
 
 from twistmq.broker.api import Setting, SettingCheck, Settings
-from twistmq.broker.api.config import ports_of, require_number, require_port
+from twistmq.broker.api.config import ports_of, require_address, require_port
 from twistmq.plugins.ha.frames import BODY_SIZE_MAX
 
 __all__ = ["CHECKS", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
@@ -113,18 +113,27 @@ def _check_port(settings: Settings) -> None:
     if not settings.is_given("haListenPort") or not settings.int("haListenPort"):
         return
     port = settings.int("haListenPort")
-    whose = ports_of(settings).get(port)
+    whose = ports_of(settings, "haListenPort").get(port)
+    if settings.has("namesrv.port") and port == settings.int("namesrv.port"):
+        whose = f"the name server's: namesrv.port={port}"
     if whose is not None:
         raise settings.error("haListenPort", f"is {whose}; choose another for one of them")
     require_port(settings, port, "the port for slaves: haListenPort",
                  settings.text("ha.bind").strip() or None)
 
 
+def _check_bind(settings: Settings) -> None:
+    """:raises SettingsError: when it is given and is no address of this host."""
+    if settings.text("ha.bind").strip():
+        require_address(settings, "ha.bind")
+
+
 CHECKS: Final = (
-    SettingCheck(("haListenPort", "ha.bind", "bindAddress", "listenPort"), _check_port),
+    SettingCheck(("haListenPort", "ha.bind", "bindAddress", "listenPort", "namesrv.port"),
+                 _check_port),
     SettingCheck((PEERS,), networks),
     SettingCheck(("haMasterAddress", "ha.master"), _check_addresses),
-    SettingCheck(("ha.bind",), lambda settings: require_number(settings, "ha.bind")),
+    SettingCheck(("ha.bind",), _check_bind),
     SettingCheck(("brokerRole", "inSyncReplicas", "aclEnable", PEERS), _check_replicas),
 )
 

@@ -123,7 +123,7 @@ class FailingStartTests(HostileCase):
     def test_several_folders_for_the_log(self) -> None:
         """Apache's broker puts files into each in turn; here one name would be made of both."""
         both = f"{self.folder / 'a'},{self.folder / 'b'}"
-        self.assertFails(EXIT_FAILED, f"storePathCommitLog={both}", *self.up(
+        self.assertFails(EXIT_REFUSED, f"storePathCommitLog={both}", *self.up(
             self.folder / "data", f"storePathCommitLog={both}"))
         self.assertEqual([path for path in self.folder.iterdir() if path.name[0] in "ab"], [])
 

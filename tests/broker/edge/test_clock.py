@@ -9,6 +9,7 @@ from unittest import mock
 from twisted.internet.epollreactor import EPollReactor as new_reactor
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.edge.boot import StartRefused
 from twistmq.broker.edge.clock import (
     connections_max,
     monotonic,
@@ -17,7 +18,6 @@ from twistmq.broker.edge.clock import (
     raise_open_files_limit,
     use_monotonic,
 )
-from twistmq.broker.errors import SettingsError
 
 
 class ClockTests(SynchronousTestCase):
@@ -78,10 +78,10 @@ class OpenFilesLimitTests(SynchronousTestCase):
     def test_too_low_a_limit_of_open_files_refuses_the_start(self) -> None:
         """Under what a server needs the start is refused, and the text says how many it needs."""
         for limits in ((256, 256), (511, 511)):
-            error = self.assertRaises(SettingsError, self.raised, *limits)
+            error = self.assertRaises(StartRefused, self.raised, *limits)
             self.assertIn(f"only {limits[1]} files may be open, a server needs 512", str(error))
         self.assertEqual(self.raised(256, 512), (512, True))
-        self.assertRaises(SettingsError, self.raised, 256, 1024, PermissionError())
+        self.assertRaises(StartRefused, self.raised, 256, 1024, PermissionError())
 
     def test_the_least_that_is_taken_leaves_room_for_clients(self) -> None:
         """The least that is taken leaves room for clients, and no limit for many."""

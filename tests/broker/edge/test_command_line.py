@@ -127,7 +127,6 @@ class PrintingTests(SynchronousTestCase):
             (["broker", "-n", "x"], 253, "The Name Server Address[x] illegal"),
             (["broker", "-p", "plugins.enabled=nowhere"], 253, "nowhere"),
             (["broker", "brokerRole=MASTER"], 253, "is not one of ASYNC_MASTER, SYNC_MASTER, SLA"),
-            (["broker", "messageDelayLevel=1x"], 253, "messageDelayLevel: '1x' in '1x' is no num"),
             (["up", "metricsExporterType=FILE"], 253, "is not one of DISABLE, PROM"),
         ]:
             found, out, err = call(*arguments)
@@ -257,6 +256,14 @@ class ProcessTests(SynchronousTestCase):
         self.assertIn(f"127.0.0.1:{port} (the name server's port: listenPort): Address", seen)
         self.assertNotIn("Traceback", seen)
         self.assertEqual(process.wait(PATIENCE), 255)
+
+    def test_a_setting_that_a_plugin_refuses_at_its_start(self) -> None:
+        """The status is 253 too where a plugin finds the fault after the process has begun."""
+        process = self.start(*TWISTMQ, "broker", "messageDelayLevel=1x", "listenPort=0",
+                             "bindAddress=127.0.0.1", "storePathRootDir=store")
+        seen = self.read_until(process, "messageDelayLevel: '1x' in '1x' is no num")
+        self.assertNotIn("Traceback", seen)
+        self.assertEqual(process.wait(PATIENCE), 253)
 
     def test_ctrl_c_ends_as_cleanly_as_sigterm(self) -> None:
         """Ctrl-C ends as cleanly as SIGTERM."""

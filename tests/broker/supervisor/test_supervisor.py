@@ -23,12 +23,16 @@ from twistmq.client.blocking import Client
 
 
 def free_base(count: int) -> int:
-    """A port such that those of as many brokers are free."""
-    for base in range(21_011 + 100 * (os.getpid() % 300), 60_000, 10 * count):
-        probes = [socket.socket() for _ in range(3 * count)]
+    """A port such that those of as many brokers are free, and some between.
+
+    It is below the ports of outgoing connections; each process looks at others first.
+    """
+    for base in range(12_011 + 100 * (os.getpid() % 100), 32_000, 10 * count):
+        ports = [base - 2 + number for number in range(10 * count)]
+        probes = [socket.socket() for _ in ports]
         try:
-            for index, probe in enumerate(probes):
-                probe.bind(("127.0.0.1", base + 10 * (index // 3) + (0, -2, 1)[index % 3]))
+            for port, probe in zip(ports, probes, strict=True):
+                probe.bind(("127.0.0.1", port))
         except OSError:
             continue
         finally:
