@@ -271,7 +271,8 @@ def change_often(group: MixedGroup, chosen: random.Random, count: int) -> None:
     kinds = {"java1": "5.3.3", "ours1": OURS, "java2": "5.3.3", "ours2": OURS, "old": "4.9.4"}
     for name, kind in kinds.items():
         group.start(name, kind)
-        group.wait_for_shares([CONCURRENT])
+        # The first Java programs load their classes, beside other tests.
+        group.wait_for_shares([CONCURRENT], 90)
     for number in range(count - len(kinds)):
         away = sorted(set(kinds) - {name.partition("-")[0] for name in group.living})
         if away and (len(away) > 2 or chosen.random() < 0.5):

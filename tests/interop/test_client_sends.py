@@ -162,7 +162,9 @@ class CommandTests(ClientTestCase):
         """Read so many lines as a group, then interrupt it; :returns: all that it printed."""
         process = subprocess.Popen(
             self.command(broker, "consume", "Lines", "-g", "lines", "--from", "first"),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            # A test run in the background of a shell has SIGINT ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         assert process.stdout is not None
         found = [process.stdout.readline().strip() for _ in range(count)]
         process.send_signal(signal.SIGINT)
