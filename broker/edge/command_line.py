@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -27,11 +27,10 @@ from twistmq.broker.edge.doctor_command import doctor
 from twistmq.broker.edge.store_commands import EXIT_USAGE as STORE_EXIT_USAGE
 from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.supervisor.child_command import ChildCommand, child_command
+from twistmq.broker.supervisor.members import members_of
 
-if TYPE_CHECKING:
-    from twistmq.broker.supervisor.child_command import ChildCommand
-
-__all__ = ["main", "parse_overrides", "print_all", "print_settings", "put_ports",
+__all__ = ["main", "parse_overrides", "print_each", "print_settings", "put_ports",
            "twistmq", "version_text"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,22 +75,20 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
         click.echo(f"{name}={text}")
 
 
-def print_all(
-    settings: Settings, brokers: int, command: ChildCommand | None, *, important_only: bool
+def print_each(
+    settings: Settings, command: ChildCommand | None, *, important_only: bool
 ) -> None:
     """The output of ``-p`` and ``-m``, of several brokers one after the other.
 
-    :param brokers: how many of their own processes; 0: none.
-    :param command: theirs.
+    :param command: that of brokers with processes of their own; None: there are no such brokers.
     :raises SettingsError: when they cannot be those of brokers.
     """
     if command is None:
         print_settings(settings, important_only=important_only)
         return
     from twistmq.broker.edge.services import declare_plugins
-    from twistmq.broker.supervisor.members import members_of
 
-    for member in members_of(settings, brokers):
+    for member in members_of(settings, command.count):
         own = command.settings(member.values)
         declare_plugins("broker", own)
         click.echo(f"# {member.name}")
@@ -217,7 +214,7 @@ def up(
     put_ports(overrides, namesrv_port, broker_port)
     found = boot.up_settings(data, file, overrides)
     return _print_or_run("up", found, print_all, print_important,
-                         _supervised("up", found, file, overrides, brokers))
+                         child_command(brokers, "up", found, file, overrides))
 
 
 @twistmq.command()
@@ -242,42 +239,26 @@ def broker(
     overrides = parse_overrides(settings, name_servers)
     found = boot.broker_settings(file, overrides)
     return _print_or_run("broker", found, print_all, print_important,
-                         _supervised("broker", found, file, overrides, brokers))
+                         child_command(brokers, "broker", found, file, overrides))
 
 
 twistmq.add_command(store)
 twistmq.add_command(doctor)
 
 
-#: The number of brokers with processes of their own, and their command.
-Supervised = tuple[int, "ChildCommand | None"]
-
-
-def _supervised(
-    kind: str, settings: Settings, file: str | None, overrides: dict[str, str], brokers: str | None
-) -> Supervised:
-    """:raises StartRefused: when ``--brokers`` is no number of them."""
-    if brokers is None:
-        return 0, None
-    from twistmq.broker.supervisor.child_command import child_command
-    from twistmq.broker.supervisor.members import broker_count
-
-    return broker_count(brokers), child_command(kind, settings, file, overrides)
-
-
 def _print_or_run(
-    kind: str, settings: Settings, print_all_of_them: bool, print_important: bool = False,
-    supervised: Supervised = (0, None),
+    kind: str, settings: Settings, print_all: bool, print_important: bool = False,
+    command: ChildCommand | None = None,
 ) -> int:
-    if print_all_of_them or print_important:
+    if print_all or print_important:
         from twistmq.broker.edge.services import declare_plugins
 
         declare_plugins(kind, settings)
-        print_all(settings, *supervised, important_only=not print_all_of_them)
+        print_each(settings, command, important_only=not print_all)
         return boot.EXIT_OK
     from twistmq.broker.edge import tap
 
-    return tap.run(kind, settings, *supervised)
+    return tap.run(kind, settings, command)
 
 
 def _usage_status(error: click.ClickException) -> int:

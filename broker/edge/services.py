@@ -135,7 +135,7 @@ def make_up_service(
 
 
 def make_supervisor_service(
-    reactor: Any, kind: str, settings: Settings, count: int, command: ChildCommand,
+    reactor: Any, kind: str, settings: Settings, command: ChildCommand,
     told: Callable[[str, str, bool], None],
 ) -> SupervisorService:
     """Several brokers, each in a process of its own.
@@ -153,10 +153,10 @@ def make_supervisor_service(
     if kind == "up":
         own = name_server_settings(settings)
         namesrv_hooks = load_namesrv_hooks(own, up=settings)
-        for name, value in inner_values(settings, count).items():
+        for name, value in inner_values(settings, command.count).items():
             own.put(name, value)
         name_server = NamesrvService(reactor, own, namesrv_hooks, port_setting="namesrv.port")
-    return SupervisorService(reactor, settings, members_of(settings, count), command, hooks,
+    return SupervisorService(reactor, settings, members_of(settings, command.count), command, hooks,
                              name_server, told)
 
 

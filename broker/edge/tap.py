@@ -14,7 +14,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService
 from twisted.python import usage
@@ -24,7 +24,7 @@ from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.command_line import (
     parse_overrides,
-    print_all,
+    print_each,
     put_ports,
     version_text,
 )
@@ -32,24 +32,21 @@ from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.edge.readiness import notify_stopping
 from twistmq.broker.edge.starter import Starter
 from twistmq.broker.errors import SettingsError
-
-if TYPE_CHECKING:
-    from twistmq.broker.supervisor.child_command import ChildCommand
+from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 
 __all__ = ["Options", "makeService", "make_starter", "process_reactor", "run"]
 
 
 def make_starter(
-    reactor: Any, kind: str, settings: Settings, brokers: int, command: ChildCommand | None, *,
+    reactor: Any, kind: str, settings: Settings, command: ChildCommand | None, *,
     prints: bool = True,
 ) -> Starter:
     """See :func:`run`; :raises SettingsError: when the service cannot be made."""
-    if not brokers:
+    if command is None:
         return Starter(reactor, kind, settings, prints=prints)
     from twistmq.broker.supervisor.starter import SupervisorStarter
 
-    assert command is not None
-    return SupervisorStarter(reactor, kind, settings, brokers, command, prints=prints)
+    return SupervisorStarter(reactor, kind, settings, command, prints=prints)
 
 
 def process_reactor() -> Any:
@@ -60,19 +57,16 @@ def process_reactor() -> Any:
     return reactor
 
 
-def run(
-    kind: str, settings: Settings, brokers: int = 0, command: ChildCommand | None = None
-) -> int:
+def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> int:
     """Run a service until a signal stops it: no acknowledged message is lost by SIGTERM.
 
-    :param brokers: how many, each in a process of its own; 0: one in this process.
-    :param command: of these brokers.
+    :param command: that of brokers with processes of their own; None: the broker is in this one.
     :returns: the exit status; after a signal 0, if the store could be stopped cleanly.
     :raises SettingsError: when it cannot even be made.
     """
-    begin_logging("brokers" if brokers else kind, boot.log_folder(settings), settings)
+    begin_logging(kind if command is None else "brokers", boot.log_folder(settings), settings)
     reactor = process_reactor()
-    starter = make_starter(reactor, kind, settings, brokers, command)
+    starter = make_starter(reactor, kind, settings, command)
     reactor.addSystemEventTrigger("before", "shutdown", notify_stopping)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)
@@ -110,23 +104,16 @@ class ServerOptions(VersionOptions):
 
         The fault is told without twistd's help, which is long, in front of it.
         """
-        #: How many brokers, each in a process of its own, and their command.
-        self.brokers = 0
-        self.command: ChildCommand | None = None
         with _settings_errors_printed():
             overrides = parse_overrides(self.pairs, self["namesrvAddr"])
             self.settings = _load(self, overrides)
-            if self.get("brokers") is not None:
-                from twistmq.broker.supervisor.child_command import child_command
-                from twistmq.broker.supervisor.members import broker_count
-
-                self.brokers = broker_count(self["brokers"])
-                self.command = child_command(
-                    self.kind, self.settings, self["configFile"], overrides)
+            #: That of brokers with processes of their own.
+            self.command = child_command(
+                self.get("brokers"), self.kind, self.settings, self["configFile"], overrides)
         important = self.get("printImportantConfig", False)
         if self["printConfigItem"] or important:
-            print_all(self.settings, self.brokers, self.command,
-                      important_only=not self["printConfigItem"])
+            print_each(self.settings, self.command,
+                       important_only=not self["printConfigItem"])
             raise SystemExit(boot.EXIT_OK)
 
 
@@ -204,8 +191,8 @@ def makeService(options: Options) -> IService:
     server = options.subOptions
     assert isinstance(server, ServerOptions)
     with _settings_errors_printed():
-        starter = make_starter(process_reactor(), server.kind, server.settings, server.brokers,
-                               server.command, prints=False)
+        starter = make_starter(process_reactor(), server.kind, server.settings, server.command,
+                               prints=False)
 
     def end() -> None:
         # twistd has no way to be told a status; it has removed its files when this runs.

@@ -85,11 +85,6 @@ class BrokerProcess:
         self._since = 0.0
         self._waiting: IDelayedCall | None = None
 
-    @property
-    def process_id(self) -> int | None:
-        """None: it has no process now."""
-        return None if self._transport is None else self._transport.pid
-
     def start(self) -> Deferred[None]:
         """Start it for the first time.
 

@@ -1,4 +1,4 @@
-"""The command line of each broker of several.
+"""The brokers of one command: how many, and the command line of each.
 
 Source: design of twistmq.
 """
@@ -13,6 +13,7 @@ from typing import Final
 from twistmq.broker.config.setting_rows import broker_rows, up_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
+from twistmq.broker.supervisor.members import broker_count
 
 __all__ = ["ChildCommand", "child_command"]
 
@@ -24,10 +25,12 @@ _OF_UP: Final = ("bindAddress", "brokerIP1", "brokerIP2", "brokerConfigPath", "n
 class ChildCommand:
     """A command ``twistmq broker``, but for the settings that each broker has of its own.
 
+    :param count: how many brokers are started with it.
     :param file: of settings; all brokers read it, and a tool's changes are saved there.
     :param overrides: settings of the command line.
     """
 
+    count: int
     file: str | None
     overrides: Mapping[str, str]
 
@@ -37,32 +40,40 @@ class ChildCommand:
         :param values: the settings of its own.
         """
         pairs = [f"{name}={text}" for name, text in {**self.overrides, **values}.items()]
-        # It may be there only since a tool changed a setting.
-        there = self.file is not None and os.path.exists(self.file)
-        return ["broker", *(["-c", str(self.file)] if there else []), *pairs]
+        file = self._file()
+        return ["broker", *([] if file is None else ["-c", file]), *pairs]
 
     def settings(self, values: Mapping[str, str]) -> Settings:
         """The settings of one broker.
 
         :raises SettingsError: when they cannot be a broker's.
         """
-        there = self.file is not None and os.path.exists(self.file)
-        return boot.broker_settings(self.file if there else None, {**self.overrides, **values})
+        return boot.broker_settings(self._file(), {**self.overrides, **values})
+
+    def _file(self) -> str | None:
+        """The file, which may be there only since a tool changed a setting."""
+        return self.file if self.file is not None and os.path.exists(self.file) else None
 
 
 def child_command(
-    kind: str, settings: Settings, file: str | None, overrides: Mapping[str, str]
-) -> ChildCommand:
-    """The command of the brokers of a command.
+    brokers: str | None, kind: str, settings: Settings, file: str | None,
+    overrides: Mapping[str, str],
+) -> ChildCommand | None:
+    """The command of the brokers of a command; None when it runs one, in its own process.
 
+    :param brokers: the text of the option ``--brokers``; None: it was not given.
     :param kind: "broker" or "up".
     :param settings: those of the command.
     :param file: the file of settings it was given; None: none.
     :param overrides: the settings it was given.
+    :raises StartRefused: as a bad command line, when ``brokers`` is not a number of them.
     """
+    if brokers is None:
+        return None
+    count = broker_count(brokers)
     if kind == "broker":
-        return ChildCommand(file, overrides)
+        return ChildCommand(count, file, overrides)
     of_namesrv = {row.name for row in up_rows()} - {row.name for row in broker_rows()}
     own = {name: text for name, text in overrides.items() if name not in of_namesrv}
-    return ChildCommand(settings.file, {
+    return ChildCommand(count, settings.file, {
         **{name: settings.text(name) for name in _OF_UP}, **own})

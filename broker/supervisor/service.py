@@ -110,7 +110,7 @@ class SupervisorService(Service):
                 self._ports.append(serve_http(
                     self._reactor, pages.resource, pages.port, pages.interface))
             except OSError as error:
-                raise self.settings.error(
+                raise self.settings.unavailable(
                     pages.port_setting, f"cannot be listened on at {pages.interface}: "
                                         f"{error.strerror or error}") from None
 

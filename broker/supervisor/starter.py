@@ -21,23 +21,21 @@ __all__ = ["SupervisorStarter"]
 class SupervisorStarter(Starter):
     """Makes the service of several brokers.
 
-    :param count: of brokers.
-    :param command: theirs.
+    :param command: that of the brokers.
     """
 
     service: Any
 
     def __init__(
-        self, reactor: Any, kind: str, settings: Settings, count: int, command: ChildCommand, *,
+        self, reactor: Any, kind: str, settings: Settings, command: ChildCommand, *,
         prints: bool = True,
     ) -> None:
-        self._count = count
         self._command = command
         super().__init__(reactor, kind, settings, prints=prints)
 
     def _make(self) -> Any:
         return services.make_supervisor_service(
-            self._reactor, self.kind, self.settings, self._count, self._command, self._told)
+            self._reactor, self.kind, self.settings, self._command, self._told)
 
     def _told(self, name: str, line: str, is_error: bool) -> None:
         """A broker printed a line."""
@@ -64,7 +62,7 @@ class SupervisorStarter(Starter):
     def boot_lines(self) -> list[str]:
         """The lines when all brokers answer; each has printed its own."""
         name_server = self.service.name_server
-        lines = [f"{self._count} brokers are up: "
+        lines = [f"{self._command.count} brokers are up: "
                  f"{', '.join(member.name for member in self.service.members)}"]
         if name_server is None:
             return lines

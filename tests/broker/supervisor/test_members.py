@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -10,7 +11,7 @@ from twistmq.broker.config.setting_rows import broker_rows, up_rows
 from twistmq.broker.config.settings import Setting, Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.supervisor.child_command import child_command
+from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 from twistmq.broker.supervisor.members import (
     BROKERS_MAX,
     broker_count,
@@ -98,12 +99,26 @@ class MembersTests(SynchronousTestCase):
         self.assertIn("leaves no port for the broker b-1", str(error))
 
 
+def command_of(
+    kind: str, settings: Settings, file: str | None, overrides: Mapping[str, str]
+) -> ChildCommand:
+    """The command of two brokers."""
+    command = child_command("2", kind, settings, file, overrides)
+    assert command is not None
+    return command
+
+
 class CommandTests(SynchronousTestCase):
     """The command line of a broker."""
 
+    def test_one_broker_has_no_command_of_its_own(self) -> None:
+        """Without --brokers the broker is in the process of the command."""
+        self.assertIsNone(child_command(None, "broker", settings_of(), None, {}))
+        self.assertEqual(command_of("broker", settings_of(), None, {}).count, 2)
+
     def test_own_settings_win_over_those_of_the_command(self) -> None:
         """A broker gets the command's settings, then its own."""
-        command = child_command("broker", settings_of(), None, {"brokerName": "b", "a": "1"})
+        command = command_of("broker", settings_of(), None, {"brokerName": "b", "a": "1"})
         self.assertEqual(command.arguments({"brokerName": "b-0"}),
                          ["broker", "brokerName=b-0", "a=1"])
 
@@ -113,7 +128,7 @@ class CommandTests(SynchronousTestCase):
         with open(file, "w") as stream:
             stream.write("tls.server.keyPassword=secret\nbrokerName=of-file\n")
         settings = boot.broker_settings(file, {})
-        command = child_command("broker", settings, file, {})
+        command = command_of("broker", settings, file, {})
         self.assertEqual(command.arguments({"listenPort": "1"}),
                          ["broker", "-c", file, "listenPort=1"])
         self.assertEqual(command.settings({"listenPort": "1"}).text("brokerName"), "of-file")
@@ -123,7 +138,7 @@ class CommandTests(SynchronousTestCase):
         data = self.mktemp()
         overrides = {"namesrv.port": "1234", "defaultTopicQueueNums": "3"}
         settings = boot.up_settings(data, None, overrides)
-        found = child_command("up", settings, None, overrides).arguments({})
+        found = command_of("up", settings, None, overrides).arguments({})
         self.assertIn("bindAddress=127.0.0.1", found)
         self.assertIn("defaultTopicQueueNums=3", found)
         self.assertIn(f"brokerConfigPath={os.path.abspath(data)}/broker.conf", found)
