@@ -18,6 +18,7 @@ from twistmq.broker.constants import (
     SETTINGS_SIZE_MAX,
     TOPIC_QUEUES_MAX,
     TURN_SECONDS,
+    VIP_PORT_DISTANCE,
 )
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "SETTINGS_SIZE_MAX",
     "TOPIC_QUEUES_MAX",
     "TURN_SECONDS",
+    "VIP_PORT_DISTANCE",
 ]

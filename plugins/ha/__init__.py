@@ -95,7 +95,8 @@ class Plugin:
         try:
             self.slaves.start()
         except OSError as error:
-            raise broker.settings.error("haListenPort", f"cannot be listened on: {error}") from None
+            raise broker.settings.unavailable(
+                "haListenPort", f"cannot be listened on: {error}") from None
         broker.health_checks["replication"] = self.follower.health
         self._has_started = True
         self._follow()

@@ -75,7 +75,7 @@ class ReplicationRequests:
         return HAConnectionRuntimeInfo(
             addr=link.peer, slave_ack_offset=sender.acked, diff=behind,
             in_sync=behind < self._broker.settings.int("haMaxGapNotInSync"),
-            transferred_byte_in_second=sender.sent_in_second(self._broker.steady.awake_ms()),
+            transferred_byte_in_second=sender.rate.in_second(self._broker.steady.awake_ms()),
             transfer_from_where=sender.sent_from)
 
     def _of_slave(self, end: int) -> HAClientRuntimeInfo:

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode
 from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, Body, KVTable
+from twistmq.broker.api.limits import VIP_PORT_DISTANCE
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["ask", "decode_body", "log_end_of", "vip_address"]
+__all__ = ["TIMEOUT_MS", "ask", "decode_body", "log_end_of", "runtime_info", "vip_address"]
 
 B = TypeVar("B", bound=Body)
 
 #: How long an answer may take, ms. Source: BrokerOuterAPI.getAllTopicConfig.
-_TIMEOUT_MS: Final = 3000
-#: The VIP port is so far below the other. Source: MixAll.brokerVIPChannel.
-_VIP_DISTANCE: Final = 2
+TIMEOUT_MS: Final = 3000
 
 
 def vip_address(address: str) -> str:
     """The address of a broker's VIP port."""
     host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) - _VIP_DISTANCE}"
+    return f"{host}:{int(port) - VIP_PORT_DISTANCE}"
 
 
 async def ask(broker: Broker, address: str, code: int) -> bytes:
@@ -35,10 +34,18 @@ async def ask(broker: Broker, address: str, code: int) -> bytes:
     :raises RequestRefused: with the code of the answer, when it is not SUCCESS.
     :raises RemotingError: when no answer comes.
     """
-    reply = await broker.host.ask_server(address, code, None, timeout_ms=_TIMEOUT_MS)
+    reply = await broker.host.ask_server(address, code, None, timeout_ms=TIMEOUT_MS)
     if reply.code != ResponseCode.SUCCESS:
         raise RequestRefused(reply.code, f"it answered {reply.code}: {reply.remark or 'no remark'}")
     return reply.body
+
+
+async def runtime_info(broker: Broker, address: str) -> dict[str, str]:
+    """The rows that another broker says of itself, by name.
+
+    :raises BrokerError: when it does not say them.
+    """
+    return KVTable.decode(await ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
 
 
 async def log_end_of(broker: Broker, address: str) -> int:
@@ -46,8 +53,7 @@ async def log_end_of(broker: Broker, address: str) -> int:
 
     :raises BrokerError: when it does not say so.
     """
-    body = await ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    text = KVTable.decode(body).table.get("commitLogMaxOffset", "")
+    text = (await runtime_info(broker, address)).get("commitLogMaxOffset", "")
     if not text.isdecimal():
         raise BrokerError(f"it says of its log that it ends at {text or 'nothing'}")
     return int(text)

@@ -40,7 +40,7 @@ def families(
                         "Bytes of the log that a slave was sent in the last second.", ("slave",))
     for link in slaves.links:
         behind.add(link.sender.behind_bytes(), link.peer)
-        rate.add(link.sender.sent_in_second(broker.steady.awake_ms()), link.peer)
+        rate.add(link.sender.rate.in_second(broker.steady.awake_ms()), link.peer)
     return [
         behind, rate,
         single("ha_slaves", "Slaves that are connected.", len(slaves.links)),

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.api import BrokerError, StoreError
 from twistmq.plugins.ha.guard import Guard, LogsDiffer
 from twistmq.plugins.ha.links import MasterLink
+from twistmq.plugins.ha.rate import ByteRate
 from twistmq.plugins.ha.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
 _PAUSE_DIFFER_MS: Final = 20_000
 #: A slave that has been without its master so long is not healthy, ms.
 _FAULT_AFTER_MS: Final = 30_000
-_SECOND_MS: Final = 1000
 
 
 class Follower:
@@ -66,7 +66,7 @@ class Follower:
         self.address = ""
         #: Connections that were made since the start, and bytes of the log that came.
         self.connections = self.received_bytes = 0
-        self._second_ms, self._second_bytes, self._bytes_before = 0, 0, 0
+        self._rate = ByteRate(0)
         #: Whether a flush is awaited, to report what it covers.
         self._flushes = False
 
@@ -185,7 +185,8 @@ class Follower:
     def _take(self, link: MasterLink, offset: int, data: bytes) -> None:
         """Append what came, and report it."""
         self._store.raw.append(offset, data)
-        self._count(len(data))
+        self._rate.add(len(data), self._now_ms())
+        self.received_bytes += len(data)
         if self._broker.settings.flag("ha.report_flushed"):
             self._report_flushed()
         else:
@@ -227,15 +228,6 @@ class Follower:
 
     # --- figures
 
-    def _count(self, size: int) -> None:
-        now_ms = self._now_ms()
-        elapsed_ms = now_ms - self._second_ms
-        if elapsed_ms >= _SECOND_MS:
-            self._bytes_before = self._second_bytes if elapsed_ms < 2 * _SECOND_MS else 0
-            self._second_ms, self._second_bytes = now_ms, 0
-        self._second_bytes += size
-        self.received_bytes += size
-
     @property
     def last_read_ms(self) -> int:
         """When something came last, Unix ms; 0 without a connection."""
@@ -251,8 +243,7 @@ class Follower:
 
     def received_in_second(self) -> int:
         """Bytes of the log that came in the last whole second."""
-        self._count(0)
-        return self._bytes_before
+        return self._rate.in_second(self._now_ms())
 
 
 class _OneLink(Factory):

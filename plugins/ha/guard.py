@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.api import BrokerError, EmptyHeader, RequestCode, ResponseCode, StoreError
-from twistmq.broker.api.bodies import KVTable
+from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.headers import ViewMessageRequestHeader
+from twistmq.plugins.ha.ask import TIMEOUT_MS, runtime_info
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
 __all__ = ["Guard", "LogsDiffer"]
 
-#: How long the master may take to answer, ms. Source: BrokerOuterAPI @5.3.3.
-_TIMEOUT_MS: Final = 3000
 _ALLOW: Final = "ha.resync=true removes what differs here"
 
 
@@ -74,23 +72,20 @@ class Guard:
 
     async def _range(self, address: str) -> tuple[int, int]:
         """Where the master's log begins and ends."""
-        reply = await self._broker.host.ask_server(
-            address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader(), timeout_ms=_TIMEOUT_MS)
-        if reply.code != ResponseCode.SUCCESS:
-            raise BrokerError(f"{address} does not say where its log ends: code {reply.code}, "
-                              f"{reply.remark}")
-        table = KVTable.decode(reply.body).table
         try:
+            table = await runtime_info(self._broker, address)
             # Apache's broker says -1 while it has no file.
             return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
         except (KeyError, ValueError):
             raise BrokerError(f"{address} does not say where its log ends") from None
+        except RequestRefused as error:
+            raise BrokerError(f"{address} does not say where its log ends: {error}") from None
 
     async def _message(self, address: str, offset: int) -> bytes | None:
         """The master's message at a place; None when there is not any."""
         reply = await self._broker.host.ask_server(
             address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset),
-            timeout_ms=_TIMEOUT_MS)
+            timeout_ms=TIMEOUT_MS)
         return reply.body if reply.code == ResponseCode.SUCCESS else None
 
     async def _is_same(self, address: str, offset: int, size: int) -> bool:
@@ -102,18 +97,19 @@ class Guard:
     async def _begin_at(self, address: str, begin: int, end: int) -> None:
         """Let an empty log begin where the master's does, or with its last file."""
         log = self._store.commit_log
+        first = begin
         if not self._settings.flag("ha.full_copy"):
             begin = max(begin, end - end % log.file_size)
         if begin != log.max_offset:
             self.log.info("the log here is empty and begins at {begin}, the master's is from "
-                          "{first} to {end}", begin=begin, first=begin, end=end)
+                          "{first} to {end}", begin=begin, first=first, end=end)
             await self._store.log_cut.start_at(begin)
         if begin == 0 and end > log.file_size:
             # A request for 0 is answered with the last file: ask from the second message on.
-            first = await self._message(address, 0)
-            if not first:
+            message = await self._message(address, 0)
+            if not message:
                 raise BrokerError(f"{address} does not give the first message of its log")
-            self._store.raw.append(0, first)
+            self._store.raw.append(0, message)
 
     async def _restart(self, why: str, begin: int, end: int, address: str) -> None:
         """Remove this log and begin with the master's.

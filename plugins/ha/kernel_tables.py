@@ -8,9 +8,9 @@ Source: SlaveSynchronize.syncTopicConfig, syncSubscriptionGroupConfig, syncConsu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelTable", "kernel_tables", "offsets_of"]
 
+#: A body with a data version.
+B = TypeVar("B", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
+
 #: From one copy to the next, ms. Apache's slaves of 4.9.4 copy every 10 s, those of 5.3.3 every 60.
 _COPY_PERIOD_MS: Final = 3000
 #: The only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
@@ -43,51 +46,58 @@ class KernelTable:
     is_current: Callable[[], bool]
 
 
-class _Topics:
+class _Versioned(Generic[B]):
+    """A table with a data version, which becomes that of the master.
+
+    :param kind: of the body.
+    :param replacing: makes the table that of a body, in slices.
+    :param save: saves the table if it changed.
+    :param version: the data version of the table.
+    """
+
+    def __init__(
+        self, broker: Broker, kind: type[B],
+        replacing: Callable[[B], Generator[None, None, object]],
+        save: Callable[[], object], version: Callable[[], DataVersion],
+    ) -> None:
+        self._broker = broker
+        self._kind: type[B] = kind
+        self._replacing: Callable[[B], Generator[None, None, object]] = replacing
+        self._save, self._version = save, version
+        self._copied: DataVersion | None = None
+
+    def take(self, body: bytes) -> Deferred[None]:
+        """See SyncedTable."""
+        return Deferred.fromCoroutine(self._take(body))
+
+    async def _take(self, body: bytes) -> None:
+        theirs = await decode_body(self._broker, self._kind, body)
+        await self._broker.slices.run(self._replacing(theirs))
+        self._save()
+        self._copied = theirs.data_version
+
+    def is_current(self) -> bool:
+        """Whether the table still is as it was copied."""
+        return self._version() == self._copied
+
+
+def _topics(broker: Broker) -> _Versioned[TopicConfigSerializeWrapper]:
     """The topics of a slave."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._copied: DataVersion | None = None
-
-    def take(self, body: bytes) -> Deferred[None]:
-        """See SyncedTable."""
-        return Deferred.fromCoroutine(self._take(body))
-
-    async def _take(self, body: bytes) -> None:
-        broker = self._broker
-        theirs = await decode_body(broker, TopicConfigSerializeWrapper, body)
-        await broker.slices.run(
-            broker.replacing_topics(theirs.topic_config_table, theirs.data_version))
-        if broker.topic_config.dirty:
-            broker.topics_changed()
-        self._copied = theirs.data_version
-
-    def is_current(self) -> bool:
-        return self._broker.topic_config.data_version == self._copied
+    topics = broker.topic_config
+    return _Versioned(
+        broker, TopicConfigSerializeWrapper,
+        lambda theirs: broker.replacing_topics(theirs.topic_config_table, theirs.data_version),
+        lambda: broker.topics_changed() if topics.dirty else None, lambda: topics.data_version)
 
 
-class _Groups:
+def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
     """The groups of a slave."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._copied: DataVersion | None = None
-
-    def take(self, body: bytes) -> Deferred[None]:
-        """See SyncedTable."""
-        return Deferred.fromCoroutine(self._take(body))
-
-    async def _take(self, body: bytes) -> None:
-        broker = self._broker
-        theirs = await decode_body(broker, SubscriptionGroupWrapper, body)
-        await broker.slices.run(broker.replacing_groups(
-            theirs.subscription_group_table, theirs.forbidden_table, theirs.data_version))
-        broker.saves.save_if_changed(broker.subscription_group)
-        self._copied = theirs.data_version
-
-    def is_current(self) -> bool:
-        return self._broker.subscription_group.data_version == self._copied
+    groups = broker.subscription_group
+    return _Versioned(
+        broker, SubscriptionGroupWrapper,
+        lambda theirs: broker.replacing_groups(
+            theirs.subscription_group_table, theirs.forbidden_table, theirs.data_version),
+        lambda: broker.saves.save_if_changed(groups), lambda: groups.data_version)
 
 
 class _Offsets:
@@ -117,7 +127,7 @@ def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, i
 
 def kernel_tables(broker: Broker) -> list[KernelTable]:
     """The tables, in the order in which they are copied."""
-    topics, groups, offsets = _Topics(broker), _Groups(broker), _Offsets(broker)
+    topics, groups, offsets = _topics(broker), _groups(broker), _Offsets(broker)
     return [
         KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,
                                 _COPY_PERIOD_MS, vip=True), topics.is_current),

@@ -19,10 +19,10 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, RequestCode
-from twistmq.broker.api.bodies import KVTable, LmqConsumerOffsetSerializeWrapper
+from twistmq.broker.api.bodies import LmqConsumerOffsetSerializeWrapper
 from twistmq.broker.api.requests import run_to_completion
 from twistmq.broker.api.wire import MASTER_ID
-from twistmq.plugins.ha.ask import ask, decode_body
+from twistmq.plugins.ha.ask import ask, decode_body, runtime_info
 from twistmq.plugins.ha.kernel_tables import offsets_of
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ async def return_as_master(broker: Broker) -> None:
 async def _is_master(broker: Broker, address: str) -> bool:
     """Whether a broker answers, and is not a slave."""
     try:
-        table = KVTable.decode(
-            await ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
+        table = await runtime_info(broker, address)
     except BrokerError:
         return False
     return table.get("brokerActive") != "false"

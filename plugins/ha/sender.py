@@ -8,17 +8,16 @@ Apache's master takes any number, and counts it as an acknowledgement.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twistmq.plugins.ha.frames import ReportReader, StreamBroken, encode_head
+from twistmq.plugins.ha.rate import ByteRate
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Settings
     from twistmq.broker.api.store import MessageStore
 
 __all__ = ["Sender"]
-
-_SECOND_MS: Final = 1000
 
 
 class Sender:
@@ -38,8 +37,8 @@ class Sender:
         #: Where the last bytes of the log began that were sent.
         self.sent_from = 0
         self.read_ms = self.written_ms = now_ms
-        #: Bytes of the log in this second and in the last whole one.
-        self._second_ms, self._sent, self._sent_before = now_ms, 0, 0
+        #: Bytes of the log that were sent.
+        self.rate = ByteRate(now_ms)
 
     def received(self, data: bytes, now_ms: int) -> bool:
         """Take what was read; :returns: whether the slave has more than before.
@@ -93,7 +92,7 @@ class Sender:
             size += len(data)
         if parts:
             self.next_offset, self.written_ms = at, now_ms
-            self._count(size, now_ms)
+            self.rate.add(size, now_ms)
         return b"".join(parts)
 
     def heartbeat(self, now_ms: int) -> bytes:
@@ -111,15 +110,3 @@ class Sender:
     def behind_bytes(self) -> int:
         """How far the slave is behind this log."""
         return self._store.commit_log.max_offset - self.acked
-
-    def _count(self, size: int, now_ms: int) -> None:
-        elapsed_ms = now_ms - self._second_ms
-        if elapsed_ms >= _SECOND_MS:
-            self._sent_before = self._sent if elapsed_ms < 2 * _SECOND_MS else 0
-            self._second_ms, self._sent = now_ms, 0
-        self._sent += size
-
-    def sent_in_second(self, now_ms: int) -> int:
-        """Bytes of the log that were sent in the last whole second."""
-        self._count(0, now_ms)
-        return self._sent_before

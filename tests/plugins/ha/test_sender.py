@@ -116,5 +116,5 @@ class SenderTests(SynchronousTestCase):
         sender = self.sender(1)
         sender.frames(1, 100)
         sender.frames(1, 900)
-        self.assertEqual(sender.sent_in_second(1100), 2000)
-        self.assertEqual(sender.sent_in_second(2300), 0)
+        self.assertEqual(sender.rate.in_second(1100), 2000)
+        self.assertEqual(sender.rate.in_second(2300), 0)
