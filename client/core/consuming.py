@@ -122,14 +122,18 @@ class Member(Results[T]):
         :raises Closed: when the client is closed.
         :raises OptionError: when the client has a member of the group.
         """
-        self.client.add(self)
-        for topic in self.subscriptions:
-            self.client.routes.follow(topic)
-        await self.rebalance.begin()
+        await self._join()
         self._loops.append(self.tasks.spawn(self._commit_always(), "commits"))
         self._loops.append(self.tasks.spawn(self._expire_always(), "time-outs of handlers"))
         if self.locks is not None:
             self._loops.append(self.tasks.spawn(self.locks.renew_always(), "locks"))
+
+    async def _join(self) -> None:
+        """Follow the topics, and be a member of the group; raises as :meth:`start`."""
+        self.client.add(self)
+        for topic in self.subscriptions:
+            self.client.routes.follow(topic)
+        await self.rebalance.begin()
 
     def subscribe(self, wanted: Subscription) -> None:
         """Add or change a subscription."""
@@ -219,14 +223,28 @@ class Member(Results[T]):
             return
         self.is_closing = True
         self.rebalance.stop()
-        for held in self.held.values():
-            if held.task is not None:
-                held.task.cancel()
+        self._stop_reading()
         while self._waiting:
             self._waiting.popleft().set_error(Closed("the consumer is closed"))
         await self._wait_for_handlers(timeout_ms)
         for loop in self._loops:
             loop.cancel()
+        await self._leave_queues()
+        self.held.clear()
+        for topic in self.subscriptions:
+            self.client.routes.unfollow(topic)
+        if self.trace is not None:
+            await self.trace.close()
+        await self.client.remove(self)
+
+    def _stop_reading(self) -> None:
+        """Read no more messages, because the member closes."""
+        for held in self.held.values():
+            if held.task is not None:
+                held.task.cancel()
+
+    async def _leave_queues(self) -> None:
+        """Tell the brokers how far the queues have come, and leave the queues."""
         await self.commit()
         for held in self.held.values():
             for message in held.window.drop():
@@ -235,9 +253,3 @@ class Member(Results[T]):
             # The lock of a handler that still runs ends by itself, at the broker.
             self.locks.unlock_all([held.queue for held in self.held.values()
                                    if not held.window.running_count])
-        self.held.clear()
-        for topic in self.subscriptions:
-            self.client.routes.unfollow(topic)
-        if self.trace is not None:
-            await self.trace.close()
-        await self.client.remove(self)

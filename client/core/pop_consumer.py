@@ -42,7 +42,6 @@ from twistmq.client.core.retries import DEAD_LEVEL
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future
 from twistmq.client.core.window import QueueWindow
-from twistmq.client.errors import Closed
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 
 __all__ = ["PopMember"]
@@ -88,10 +87,7 @@ class PopMember(Member[T]):
         :raises OptionError: when the client has a member of the group.
         :raises Unsupported: when a broker has no pop consumption.
         """
-        self.client.add(self)
-        for topic in self.subscriptions:
-            self.client.routes.follow(topic)
-        await self.rebalance.begin()
+        await self._join()
         try:
             await self.rebalance.require_pop()
             await self.rebalance.round()
@@ -144,10 +140,11 @@ class PopMember(Member[T]):
         if self.is_closing:
             self.tasks.spawn(self._give_back(messages), "popped too late")
             return
-        wanted = [each for each in messages
-                  if not subscription.tags or each.tags in subscription.tags]
+        wanted = []
         for message in messages:
-            if message not in wanted:
+            if not subscription.tags or message.tags in subscription.tags:
+                wanted.append(message)
+            else:
                 # A broker compares hashes of tags.
                 _forget_error(self.acks.add(message))
         self.stats.pulled(source.queue.topic, self.tasks.now_ms, len(wanted), duration_ms)
@@ -310,16 +307,13 @@ class PopMember(Member[T]):
 
         Messages that are not finished are visible again at once.
         """
-        if self.is_closing:
-            return
-        self.is_closing = True
-        self.rebalance.stop()
+        await super().close(timeout_ms)
+
+    def _stop_reading(self) -> None:
         self.popping.change([])
-        while self._waiting:
-            self._waiting.popleft().set_error(Closed("the consumer is closed"))
-        await self._wait_for_handlers(timeout_ms)
-        for loop in self._loops:
-            loop.cancel()
+
+    async def _leave_queues(self) -> None:
+        """Acknowledge the messages that are finished, and make the others visible again."""
         unfinished: list[Any] = []
         for held in self.held.values():
             unfinished += held.window.waiting()
@@ -328,12 +322,6 @@ class PopMember(Member[T]):
                 unfinished.append(message)
         await self._within_close(self.acks.flush())
         await self._within_close(self._give_back(unfinished))
-        self.held.clear()
-        for topic in self.subscriptions:
-            self.client.routes.unfollow(topic)
-        if self.trace is not None:
-            await self.trace.close()
-        await self.client.remove(self)
 
     async def _within_close(self, coroutine: Any) -> None:
         task = self.tasks.spawn(coroutine, "end of a consumer")
