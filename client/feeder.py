@@ -119,7 +119,7 @@ class Results(Generic[T]):
             self._post(self._flush)
 
     def _flush(self) -> None:
-        # What is added from now on is posted again.
+        # Items that are added from now on are posted again.
         self._is_posted = False
         by_queue: dict[Held[T], list[ReceivedMessage[T]]] = {}
         while self._done:

@@ -21,7 +21,7 @@ def case_of(module: str) -> TestCase:
 
 
 class KeptTests(SynchronousTestCase):
-    """What is made, and when it ends."""
+    """Servers that are made once, and the time of their end."""
 
     def setUp(self) -> None:
         """Nothing is kept before and after each test."""

@@ -112,7 +112,7 @@ class Starter:
                 *self.next_steps(self.service.namesrv)]
 
     def next_steps(self, name_server: Any) -> list[str]:
-        """The lines for somebody who has just started ``twistmq up``."""
+        """The next step after ``twistmq up``: the address for clients, the folders."""
         listens = self.settings.text("bindAddress")
         host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
         address = f"{host}:{name_server.port}"

@@ -83,7 +83,7 @@ def clients(
 
 
 def topic_of(load: str) -> str:
-    """What is consumed does not change while it is measured."""
+    """The topic of a load; no messages are added to that of consumers while they are measured."""
     return "ClientBenchFull" if load.startswith("consume") else "ClientBench"
 
 

@@ -212,7 +212,7 @@ class AnswerTests(AclTestCase):
         self.compare(both_brokers(self.folder, self.stack(), self.version), DIFFERENT_FROM_5)
 
     def calls(self, brokers: tuple[Broker, Broker], version: str) -> list[list[str]]:
-        """What comes of the Java client's calls to each broker."""
+        """The results of the Java client's calls to each broker."""
         classes = java_classes(version, HERE / "acl_java")
         with tempfile.TemporaryDirectory(prefix="client-home-") as home:
             command = java_command(Path(home), [str(classes), class_path(version)])

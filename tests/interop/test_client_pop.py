@@ -60,7 +60,7 @@ class ApacheTests(JavaTestCase):
             self.order(producer)
 
     def receipts(self, producer: Producer) -> None:
-        """What is acknowledged does not come again; the rest does, with one attempt more."""
+        """An acknowledged message does not come again; the others do, with one attempt more."""
         producer.send_many([Message("T", b"%d" % number) for number in range(30)])
         with PopConsumer(producer.client, group="g", topics="T", start="first",
                          invisible_s=8) as consumer:

@@ -60,7 +60,7 @@ def shape(printed: str) -> list[str]:
 
 
 class AdminTests(ClientTestCase):
-    """What tools ask members."""
+    """Questions of tools to members."""
 
     def sends(self, broker: Broker) -> list[SendResult]:
         """Six messages."""

@@ -66,7 +66,7 @@ class JavaMasterTests(JavaTestCase):
                 and groups.subscription_group_table.items() <= our_groups.table.items())
 
     def test_topics_and_groups_follow_within_five_seconds(self) -> None:
-        """What is there, what is created, and what is deleted."""
+        """Rows that are there, are created, and are deleted."""
         slave = self.start_slave()
         wait_until(lambda: self.is_same(slave), "the first copy", WITHIN_SECONDS)
         self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(

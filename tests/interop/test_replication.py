@@ -95,7 +95,7 @@ class OurMasterTests(PairCase):
     """Our master with a slave of 5.3.3."""
 
     def test_the_log_of_the_slave_is_the_masters(self) -> None:
-        """What was there and what comes, over many files; a stop of the slave loses nothing."""
+        """Messages from before and after the start, in many files; a slave's stop loses none."""
         master = self.our_master()
         ours = self.folder / "ours/store/commitlog"
         self.assertEqual(set(self.send(master.broker_address, 20)), {0})
@@ -157,7 +157,7 @@ class ToolTests(PairCase):
 
     @staticmethod
     def printed(namesrv: str, address: str, slaves: Callable[[], object]) -> str:
-        """What haStatus prints of a broker, with each number as 0."""
+        """The output of haStatus about a broker, with each number as 0."""
         wait_until(slaves, "the slave is there", 60)
         [text] = mqadmin(namesrv, [f"haStatus -b {address}"])
         return re.sub(r"[ \t]+", " ", re.sub(r"\d[\d.:]*( \d[\d:]*)?", "0", text))

@@ -329,7 +329,7 @@ class BrokersTests(DoctorTestCase):
     """``--brokers``: the set-up of several brokers."""
 
     def examine_brokers(self, count: str, **overrides: str) -> list[Finding]:
-        """What is found for so many brokers."""
+        """The findings for so many brokers."""
         return examine_brokers("broker", "", None, {
             "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "brokerName": "b",
             "listenPort": str(self.port), "storePathRootDir": str(self.store), **overrides}, count)

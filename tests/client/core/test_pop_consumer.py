@@ -48,7 +48,7 @@ class PopCase(SynchronousTestCase):
 
 
 class DemandTests(PopCase):
-    """What is popped."""
+    """Pops: when, of which queues, how many messages."""
 
     def test_nothing_is_popped_before_something_waits(self) -> None:
         """A popped message is hidden from the other members."""
@@ -118,7 +118,7 @@ class DemandTests(PopCase):
         box.advance(1000)
         box.cut(BROKER)
         box.broker.silent = set()
-        # What the lost answer brought is hidden for its time.
+        # The messages of the lost answer are hidden for their time.
         box.advance(70_000)
         self.assertEqual(sorted(box.take_all()), list(range(10)))
 
@@ -145,7 +145,7 @@ class DemandTests(PopCase):
 
 
 class ResultTests(PopCase):
-    """What becomes of messages."""
+    """Messages that are acknowledged, fail, expire or are lost."""
 
     def test_finished_messages_are_acknowledged_together(self) -> None:
         """A broker that knows no batch gets them one by one."""
@@ -432,7 +432,7 @@ class OrderTests(PopCase):
 
 
 class AssignmentTests(PopCase):
-    """What is popped of which broker."""
+    """The queues of each broker that are popped."""
 
     def test_without_a_mode_all_queues_of_all_brokers_are_popped(self) -> None:
         """The names are those of the namespace; listeners hear of them."""
@@ -516,7 +516,7 @@ class CloseTests(PopCase):
             box.run(box.member.ready())
 
     def test_a_close_waits_for_acknowledgements_that_are_tried_again(self) -> None:
-        """What is finished does not come again because a broker was busy for a moment."""
+        """A finished message does not come again because a broker was busy for a moment."""
         box = self.start(1)
         batch = self.take()
         box.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}

@@ -142,7 +142,7 @@ class ReceiveTests(ReceiveCase):
 
 
 class DecisionTests(ReceiveCase):
-    """What becomes of received messages."""
+    """Received messages that are acknowledged, extended, given back or expire."""
 
     def test_acknowledged_messages_do_not_come_again(self) -> None:
         """Many of one check point by one request."""

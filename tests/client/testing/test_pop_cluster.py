@@ -19,7 +19,7 @@ class PopClusterTests(SynchronousTestCase):
     """Real brokers with the pop plugin; time is the test's."""
 
     def setUp(self) -> None:
-        """What the client says of faults is not looked at."""
+        """The log lines of the client are not looked at."""
         self.patch(logging.getLogger("twistmq.client"), "disabled", True)
 
     def test_what_is_acknowledged_comes_once_and_the_rest_again(self) -> None:

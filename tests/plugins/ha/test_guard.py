@@ -96,7 +96,7 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(self.prepare()), 0)
 
     def test_one_file_is_asked_for_from_its_beginning(self) -> None:
-        """Who asks for 0 gets the last file, which is this one."""
+        """A slave that asks for 0 gets the last file, which is this one."""
         self.fill(self.master, 3)
         self.assertEqual(self.successResultOf(self.prepare()), 0)
 

@@ -69,7 +69,7 @@ class PairCase(SynchronousTestCase):
 
 
 class TableTests(PairCase):
-    """What changes on the master is on the slave in five seconds."""
+    """A change on the master is on the slave in five seconds."""
 
     def test_tables_follow_within_five_seconds(self) -> None:
         """Topics and groups, with their versions, and offsets."""

@@ -26,7 +26,7 @@ class ReceiverTests(SynchronousTestCase):
         return box
 
     def stream(self, count: int) -> tuple[bytes, KernelBox]:
-        """What a master sends of a log with so many messages, in frames of up to 200 bytes."""
+        """The stream of a log with so many messages, in frames of up to 200 bytes."""
         master = self.box(haTransferBatchSize="200")
         for number in range(count):
             master.kernel.append([message("T", body=b"%d" % number * (number + 1))])

@@ -106,7 +106,7 @@ class RoleChangeTests(GroupCase):
         self.assertEqual(self.master.kernel.role, "ASYNC_MASTER")
 
     def test_half_a_record_is_cut(self) -> None:
-        """What is stored behind it is there after a kill."""
+        """A message that is stored behind it is there after a kill."""
         self.send()
         self.copy_log()
         self.send()

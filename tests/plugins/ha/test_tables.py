@@ -25,7 +25,7 @@ VIP = "127.0.0.1:10909"
 
 
 class CopyTests(GroupCase):
-    """What changes on the master is on the slave within five seconds."""
+    """A change on the master is on the slave within five seconds."""
 
     def offsets(self) -> dict[str, dict[int, int]]:
         return self.slave.kernel.consumer_offset.table
@@ -39,7 +39,7 @@ class CopyTests(GroupCase):
                 if event["log_level"] > LogLevel.debug and "ha" in event["log_namespace"]]
 
     def test_topics_groups_and_their_versions(self) -> None:
-        """What is created, changed and deleted; queues of a deleted topic go as well."""
+        """A row is created, changed and deleted; queues of a deleted topic go as well."""
         theirs = self.master.kernel
         ours = self.slave.kernel
         theirs.topic_config.update(TopicConfig("T", 4, 4), {})

@@ -76,7 +76,7 @@ class ReplicaWaitsTests(SynchronousTestCase):
         self.assertEqual(self.codes, [ResponseCode.SUCCESS])
 
     def test_a_slave_that_left_has_nothing(self) -> None:
-        """What it reported does not count for later sends, nor for sends that wait."""
+        """Its reports do not count for later sends, nor for sends that wait."""
         self.start(2)
         self.report(10_000)
         self.report()

@@ -93,7 +93,7 @@ class FollowingTests(TimerTestCase):
         self.assertEqual(self.slave_service.wheel.count, 1)
 
     def test_a_promoted_slave_delivers_the_rest_once(self) -> None:
-        """What the master delivered before the last copy does not come again."""
+        """A message that the master delivered before the last copy does not come again."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         self.turns(4500)
@@ -107,7 +107,7 @@ class FollowingTests(TimerTestCase):
         self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
 
     def test_a_promoted_slave_first_enters_what_its_master_had_entered(self) -> None:
-        """What was due there and delivered is not taken for late; what is new is entered."""
+        """A message delivered there is not taken for late; a new one is entered."""
         for number in range(400):
             self.send(b"%d" % number, TIMER_DELAY_MS="1000" if number % 2 else "9000")
         self.turns(3000)
