@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.interfaces import IStoreIO
@@ -35,6 +36,7 @@ __all__ = [
     "ReactorThread", "RunningBroker", "ServedAddresses", "running_broker", "up_service"]
 
 T = TypeVar("T")
+S = TypeVar("S", UpService, BrokerService)
 
 #: Bound on anything that is waited for here, seconds; a start takes far less.
 _TIMEOUT_S = 30.0
@@ -89,6 +91,32 @@ class ReactorThread:
 
         self.reactor.callFromThread(run)
         return future.result(_TIMEOUT_S)
+
+    @contextmanager
+    def serving(self, make: Callable[[Any], S]) -> Iterator[S]:
+        """Run a service while the block runs; the thread ends with it.
+
+        :param make: makes the service, on the thread, from the reactor.
+        :raises Exception: the fault of a start that fails.
+        """
+        service: S | None = None
+
+        def start() -> Any:
+            nonlocal service
+            service = make(self.reactor)
+            service.startService()
+            return service.started
+
+        try:
+            try:
+                self.call(start)
+                assert service is not None
+                yield service
+            finally:
+                if service is not None:
+                    self.call(service.stopService)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Stop the reactor and give back what it holds."""
@@ -174,27 +202,18 @@ def running_broker(
     """
     folder = Path(tempfile.mkdtemp(prefix="twistmq-")) if data is None else Path(data)
     thread = ReactorThread()
-    service: UpService | None = None
 
-    def start() -> Any:
-        nonlocal service
-        service = up_service(thread.reactor, folder, settings, plugins, io, namesrv_plugins)
+    def make(reactor: Any) -> UpService:
+        service = up_service(reactor, folder, settings, plugins, io, namesrv_plugins)
         left_out = [notice for notice in service.broker.kernel.hooks.notices
                     if any(notice.startswith(f"plugin {name} ") for name, _ in plugins)]
         if left_out:
             raise SettingsError("; ".join(left_out))
-        service.startService()
-        return service.started
+        return service
 
     try:
-        try:
-            thread.call(start)
-            assert service is not None
+        with thread.serving(make) as service:
             yield RunningBroker(thread, service, folder)
-        finally:
-            if service is not None:
-                thread.call(service.stopService)
     finally:
-        thread.stop()
         if data is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -66,24 +66,9 @@ def lone_broker(data: Path, settings: Mapping[str, str]) -> Iterator[LoneBroker]
     thread = ReactorThread()
     values = boot.broker_settings(None, {
         **LOCAL, "listenPort": "0", "storePathRootDir": str(data), **settings})
-    service: BrokerService | None = None
-
-    def start() -> object:
-        nonlocal service
-        service = BrokerService(thread.reactor, values, services.load_hooks(values))
-        service.startService()
-        return service.started
-
-    try:
-        try:
-            thread.call(start)
-            assert service is not None
-            yield LoneBroker(thread, service, data)
-        finally:
-            if service is not None:
-                thread.call(service.stopService)
-    finally:
-        thread.stop()
+    with thread.serving(lambda reactor: BrokerService(
+            reactor, values, services.load_hooks(values))) as service:
+        yield LoneBroker(thread, service, data)
 
 
 def identical(first: Path, second: Path, end: int) -> bool:
