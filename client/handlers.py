@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from twistmq.client.messages import ReceivedMessage
 
-__all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry", "failure_level"]
+__all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "NoResult", "Retry",
+           "failure_level", "failure_outcome"]
 
 log = logging.getLogger("twistmq.client")
 
@@ -46,8 +47,14 @@ class Dead(Exception):
     """Raised by a handler: the message is not delivered again but goes to the dead letters."""
 
 
+class NoResult(TypeError):
+    """A handler of lists returned something that is no number of messages."""
+
+
 def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:
     """The delay level that an error of a handler asks for; an error of its own is logged."""
+    # A message of an order may have failed here before, in another way.
+    message.error = None
     if isinstance(error, Retry):
         return error.level
     if isinstance(error, Dead):
@@ -55,3 +62,10 @@ def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:
     message.error = error
     log.warning("the handler of %r failed", message, exc_info=error)
     return 0
+
+
+def failure_outcome(message: ReceivedMessage[Any]) -> str:
+    """How a handler that did not process a message ended, as interceptors get it."""
+    if message.error is None:
+        return "retry"
+    return "no result" if isinstance(message.error, NoResult) else "exception"

@@ -41,7 +41,13 @@ class Interceptor:
         self, group: str, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]],
         outcome: str,
     ) -> None:
-        """A handler ended; ``outcome`` is "success", "retry", "exception" or "time-out"."""
+        """A handler ended.
+
+        :param outcome: "success"; "retry", which it asked for; "exception"; "no result", when a
+            handler of lists returned no number; "time-out", when it took longer than the option
+            ``consume_timeout_s``, unless it raised. A result that comes after its message was sent
+            back for that is not told.
+        """
 
     def before_request(self, address: str, code: int, body: bytes) -> None:
         """A request is about to be sent to a server."""

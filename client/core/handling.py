@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.errors import Undecodable
-from twistmq.client.handlers import failure_level
+from twistmq.client.handlers import NoResult, failure_level
 from twistmq.client.messages import ReceivedMessage
 
 __all__ = ["TAKE", "Handling", "Steps", "await_steps", "run_steps"]
@@ -102,8 +102,7 @@ class Handling(Generic[T]):
             if not ready:
                 return
             try:
-                result = yield ready
-                done = len(ready) if result is None else max(0, min(int(result), len(ready)))
+                done = _count_of((yield ready), len(ready))
             except Exception as error:
                 left.clear()
                 self._post(self._member.fail, held, ready, failure_level(ready[0], error))
@@ -124,6 +123,19 @@ class Handling(Generic[T]):
             return True
         left.remove(message)
         return False
+
+
+def _count_of(result: Any, count: int) -> int:
+    """How many of so many messages a handler of lists processed.
+
+    :param result: the handler's; None: all.
+    :raises NoResult: when it is no number.
+    """
+    try:
+        return count if result is None else max(0, min(int(result), count))
+    except (TypeError, ValueError):
+        raise NoResult(f"the handler returned a {type(result).__name__}, which is no number of "
+                       "messages") from None
 
 
 def run_steps(steps: Steps, handler: Callable[[Any], object]) -> None:

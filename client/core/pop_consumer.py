@@ -42,6 +42,7 @@ from twistmq.client.core.retries import DEAD_LEVEL
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future
 from twistmq.client.core.window import QueueWindow
+from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import MessageQueue, ReceivedMessage
 
 __all__ = ["PopMember"]
@@ -262,7 +263,7 @@ class PopMember(Member[T]):
         if held.outcome is not None or self.options.in_order:
             super().fail(held, messages, level)
             return
-        self.tell(held, messages, "retry")
+        self.tell(held, messages, failure_outcome(messages[0]))
         for message in messages:
             self.tasks.spawn(self._come_again(held, message, level), "retry")
 

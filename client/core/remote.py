@@ -42,12 +42,16 @@ from twistmq.client.core.consuming import Member
 from twistmq.client.core.engine import Connection
 from twistmq.client.core.held import Held
 from twistmq.client.errors import Busy, Closed
+from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import ReceivedMessage
 
 __all__ = ["DIRECT_MS", "running_info", "serve_tools"]
 
 log = logging.getLogger("twistmq.client")
 
+#: Apache's CMResult of a handler that did not process the message, by its outcome.
+_RESULTS: Final = {"exception": "CR_THROW_EXCEPTION", "no result": "CR_RETURN_NULL",
+                   "retry": "CR_LATER"}
 #: How long a handler may take for a message that a tool sends, ms: brokers wait for 10 s.
 DIRECT_MS: Final = 10_000
 #: The name of the version that our commands announce. Source: MQVersion.
@@ -208,8 +212,7 @@ async def _consume_now(
         member.client.engine.answer(connection, request, ResponseCode.SYSTEM_ERROR,
                                     remark=str(error))
         return
-    result = ("CR_SUCCESS" if is_success else
-              "CR_THROW_EXCEPTION" if message.error is not None else "CR_LATER")
+    result = "CR_SUCCESS" if is_success else _RESULTS[failure_outcome(message)]
     body = json_dialect.encode({
         "order": member.options.in_order, "autoCommit": True, "consumeResult": result,
         "remark": None if message.error is None else repr(message.error),

@@ -20,6 +20,7 @@ from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.errors import Busy, Closed
+from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import ReceivedMessage
 
 __all__ = ["Results"]
@@ -86,7 +87,8 @@ class Results(HandingOut[T]):
 
         :param level: the delay level of the next attempt; 0: the broker chooses; -1: no more.
         """
-        self.tell(held, messages, "retry")
+        if messages:
+            self.tell(held, messages, failure_outcome(messages[0]))
         if held.outcome is not None:
             held.outcome.set_result(False)
             held.window.done_all(messages)
@@ -105,14 +107,26 @@ class Results(HandingOut[T]):
     def tell(
         self, held: Held[T], messages: Sequence[ReceivedMessage[T]], outcome: str
     ) -> None:
-        """Tell traces, statistics and interceptors the result of messages."""
-        if self.trace is not None:
-            self.trace.consumed(held.named, messages, outcome)
+        """Tell traces, statistics and interceptors the result of messages of one handler.
+
+        :param outcome: as interceptors get it, but for the time that the handler took.
+        """
         now_ms = self.tasks.now_ms
         begin_ms = held.window.began_ms(messages[0].offset) if messages else None
         if begin_ms is not None:
             self.stats.handled(held.queue.topic, now_ms, len(messages), now_ms - begin_ms,
                                is_success=outcome == "success")
+        if self.trace is None and not self.client.interceptors:
+            return
+        # Those that were sent back when their time was over have their result already.
+        messages = [each for each in messages if held.window.began_ms(each.offset) is not None]
+        if not messages:
+            return
+        if (outcome in ("success", "retry") and begin_ms is not None
+                and now_ms - begin_ms >= self.options.consume_timeout_ms):
+            outcome = "time-out"
+        if self.trace is not None:
+            self.trace.consumed(held.named, messages, outcome)
         if self.client.interceptors:
             self.client.interceptors.call(
                 "after_consume", self.options.group, held.named, messages, outcome)
@@ -149,12 +163,14 @@ class Results(HandingOut[T]):
 
     async def _send_back(self, held: Held[T], message: ReceivedMessage[T], level: int) -> None:
         """Send a message back; without success it is handed out again here."""
-        if held.window.is_dropped:
+        window = held.window
+        # Also when its time was over: then it was sent back already.
+        if window.is_dropped or window.began_ms(message.offset) is None:
             self._ended(1, held)
             return
         if await self.retries.send_back(message, level):
             self.sent_back()
-            held.window.done(message.offset)
+            window.done(message.offset)
             self._ended(1, held)
             return
         message.earlier_attempts += 1
@@ -207,8 +223,9 @@ class Results(HandingOut[T]):
                 for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
                     log.warning("the handler of %r takes longer than %d ms, and it is sent back",
                                 message, timeout_ms)
-                    self.tell(held, [message], "time-out")
                     if await self.retries.send_back(message, _TIMEOUT_LEVEL):
+                        # A result that came meanwhile is told already.
+                        self.tell(held, [message], "time-out")
                         held.window.done(message.offset)
 
     async def _wait_for_handlers(self, timeout_ms: float) -> None:

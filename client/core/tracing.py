@@ -52,7 +52,8 @@ _KEYS_MAX: Final = 16_000
 #: Consumptions whose end is waited for; the oldest is forgotten.
 _OPEN_MAX: Final = 10_000
 _OUTCOMES: Final = {"success": ContextCode.SUCCESS, "time-out": ContextCode.TIME_OUT,
-                    "exception": ContextCode.EXCEPTION, "retry": ContextCode.FAILED}
+                    "exception": ContextCode.EXCEPTION, "no result": ContextCode.RETURN_NULL,
+                    "retry": ContextCode.FAILED}
 _TIMED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +14,9 @@ from twisted.trial.unittest import TestCase
 from twistmq.broker.testing import running_broker
 from twistmq.broker.topic_names import TRACE_TOPIC
 from twistmq.broker.wire.record import records_of
-from twistmq.client import Client, Consumer, Message, Producer
+from twistmq.client import Client, Consumer, Message, Producer, ReceivedMessage, Retry
 from twistmq.client.core import tracing
+from twistmq.client.interceptors import Interceptor
 from twistmq.trace.records import (
     ContextCode,
     MessageType,
@@ -23,6 +26,32 @@ from twistmq.trace.records import (
     TraceRecord,
     decode_records,
 )
+
+
+class _Outcomes(Interceptor):
+    """Notes the results of the first messages."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.told: list[tuple[bytes, str]] = []
+        self._told: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+    def after_consume(
+        self, group: str, queue: Any, messages: Any, outcome: str
+    ) -> None:
+        """See ``Interceptor``."""
+        self.told += [(message.body, outcome) for message in messages]
+        self.has(outcome).set()
+        if len(self.told) == self._count:
+            self.has("all").set()
+
+    def has(self, outcome: str) -> threading.Event:
+        """Set once this was told."""
+        return self._told[outcome]
+
+    def all_told(self, topic: str) -> threading.Event:
+        """Set once the results of a topic's messages were told."""
+        return self.has("time-out" if topic == "Slow" else "all")
 
 
 class TraceTests(TestCase):
@@ -75,6 +104,48 @@ class TraceTests(TestCase):
                              ("g", sent.id, "k"))
             self.assertEqual((after.request_id, after.message_id, after.context_code, after.group),
                              (before.request_id, sent.id, ContextCode.SUCCESS, "g"))
+
+        return self.in_thread(run)
+
+    def test_each_outcome_of_a_handler_has_its_number(self) -> Deferred[Any]:
+        """Success, time-out, exception, no result, retry: 0 to 4, as interceptors are told them.
+
+        The late result of the handler that took too long is neither told nor traced.
+        """
+        words = ("success", "time-out", "exception", "no result", "retry")
+        seen = _Outcomes(len(words))
+
+        def handler(messages: list[ReceivedMessage[Any]]) -> Any:
+            body = messages[0].body.decode()
+            if body == "time-out":
+                seen.has("time-out").wait(30)
+            elif body == "exception":
+                raise ValueError("a fault")
+            elif body == "retry":
+                raise Retry
+            return "all" if body == "no result" else 1
+
+        def consume(client: Client, topic: str, **options: Any) -> None:
+            with Consumer(client, group=topic, topics=topic, start="first", trace=True,
+                          **options) as consumer:
+                threading.Thread(target=lambda: (seen.all_told(topic).wait(30), consumer.stop()),
+                                 daemon=True).start()
+                consumer.run_batches(handler, size=1, workers=1)
+
+        def run() -> None:
+            with Producer(self.where, group="p") as producer:
+                ids = {word: producer.send("Slow" if word == "time-out" else "Quick",
+                                           word.encode()).id for word in words}
+            with Client(self.where, interceptors=[seen]) as client:
+                consume(client, "Slow", consume_timeout_s=0.3)
+                consume(client, "Quick")
+            self.assertEqual(seen.told[0], (b"time-out", "time-out"))
+            self.assertEqual(sorted(seen.told), sorted((word.encode(), word) for word in words))
+            afters = [each for each in self.traces() if isinstance(each, SubAfter)]
+            self.assertEqual(
+                sorted((int(each.context_code), each.message_id, each.success)
+                       for each in afters if each.context_code is not None),
+                [(number, ids[word], not number) for number, word in enumerate(words)])
 
         return self.in_thread(run)
 
