@@ -34,7 +34,12 @@ class LoopMember(Generic[C, T]):
         self._is_started = self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            # The block is not entered, so it is not left either.
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -45,12 +50,12 @@ class LoopMember(Generic[C, T]):
 
     @waits
     async def start(self) -> None:
-        """Join the group, in the running loop."""
+        """Join the group, in the running loop; it goes on when the wait is cancelled."""
         if self._is_closed:
             raise Closed("the consumer is closed")
         if not self._is_started:
             self._is_started = True
-            await self.client.shell.call(self.member.start())
+            await self.client.shell.call(self.member.start(), to_its_end=True)
 
     async def _call(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Join, and run a coroutine of the core."""
@@ -101,11 +106,18 @@ class LoopMember(Generic[C, T]):
         await self._leave(self.member.close(0))
 
     async def _leave(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Leave the group by a coroutine of the core, and close a client of its own."""
+        """Leave the group by a coroutine of the core, and close a client of its own.
+
+        That goes on when the wait is cancelled: a member that only began to leave would keep
+        queues that it does not read.
+        """
         if self._is_closed:
             coroutine.close()
             return
         self._is_closed = True
+        await self.client.shell.beside(self._left(coroutine))
+
+    async def _left(self, coroutine: Coroutine[Any, Any, None]) -> None:
         if self._is_started and not self.client.core.is_closed:
             await self.client.shell.call(coroutine)
         else:

@@ -201,10 +201,16 @@ class LoopProducer(Generic[C, F]):
 
     @waits
     async def close(self) -> None:
-        """Wait for the messages under way, leave the group; a second call does nothing."""
+        """Wait for the messages under way, leave the group; a second call does nothing.
+
+        It goes on when the wait is cancelled.
+        """
         if self._is_closed:
             return
         self._is_closed = True
+        await self.client.shell.beside(self._close())
+
+    async def _close(self) -> None:
         if not self.client.core.is_closed:
             await self.flush()
         if self._owns_client:

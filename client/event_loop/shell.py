@@ -91,11 +91,12 @@ class Shell(ABC):
         if self._driver is not None:
             self._driver.run_soon()
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    def call(self, coroutine: Coroutine[Any, Any, T], *, to_its_end: bool = False) -> Awaitable[T]:
         """Run a coroutine of the core; cancelling the wait cancels it.
 
         A request that is under way stays as it is.
 
+        :param to_its_end: the coroutine goes on when the wait is cancelled.
         :raises Closed: when the client is closed.
         """
         if self.core.is_closed:
@@ -107,7 +108,7 @@ class Shell(ABC):
             self.driver.run_soon()
 
         future: Awaitable[T]
-        future, end = self.promise(cancel)
+        future, end = self.promise(None if to_its_end else cancel)
 
         def done(outcome: Future[T]) -> None:
             if outcome.error is None:
@@ -120,8 +121,26 @@ class Shell(ABC):
         task = self.driver.spawn(coroutine, done)
         return future
 
+    async def beside(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine of the program to its end, also when the wait is cancelled."""
+        future, end = self.promise()
+
+        async def run() -> None:
+            try:
+                await coroutine
+            except Exception as error:
+                end(error)
+            else:
+                end(None)
+
+        self.spawn(run())
+        await future
+
     async def close(self) -> None:
-        """Leave all groups and close the connections."""
+        """Leave all groups and close the connections, also when the wait is cancelled."""
+        await self.beside(self._close())
+
+    async def _close(self) -> None:
         if not self.core.is_closed:
             if self._driver is not None:
                 await self.call(self.core.close())

@@ -1,0 +1,128 @@
+"""Programs of an event loop in a cluster in memory: the core's scheduler runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+from twistmq.client.core.tasks import Future, Task
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.consumer import LoopConsumer
+from twistmq.client.event_loop.driver import Driver
+from twistmq.client.event_loop.shell import Shell
+from twistmq.client.options import CONSUMER
+from twistmq.client.roles import parts_of
+from twistmq.client.testing import MemoryClient
+
+__all__ = ["MemoryShell", "consumer_of"]
+
+T = TypeVar("T")
+
+
+class Promise(Future[Any]):
+    """A future of the loop; the program may be cancelled while it waits for it."""
+
+    def __init__(self, cancel: Callable[[], object] | None) -> None:
+        super().__init__()
+        self._cancel = cancel
+
+    def __await__(self) -> Generator[Future[Any], None, Any]:
+        try:
+            if not self.is_done:
+                yield self
+        except BaseException:
+            if self._cancel is not None and not self.is_done:
+                self._cancel()
+            raise
+        return self.result()
+
+
+class _Driver:
+    """The cluster runs the engine, so that nothing is to be planned."""
+
+    def __init__(self, client: MemoryClient) -> None:
+        self._tasks = client.engine.tasks
+
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, T], then: Callable[[Future[T]], object]
+    ) -> Task[T]:
+        task = self._tasks.spawn(coroutine, "call")
+        task.when_done(then)
+        return task
+
+    def run_soon(self) -> None:
+        """The cluster runs it anyway."""
+
+    def stop(self) -> None:
+        """There is no socket."""
+
+
+class MemoryShell(Shell):
+    """A shell whose loop is the cluster's.
+
+    ``ends`` counts the waits of programs that ended with a result; ``on_end`` is called at each of
+    them, before the program runs again.
+    """
+
+    def __init__(self, client: MemoryClient) -> None:
+        self.core = client.core
+        self.client = client
+        self._watch = None
+        self._driver = cast(Driver, _Driver(client))
+        self.ends = 0
+        self.on_end: Callable[[int], object] = lambda _: None
+
+    def make_loop(self, tls: object) -> NoReturn:
+        """See ``Shell``."""
+        raise AssertionError("there is no other loop")
+
+    def promise(
+        self, cancel: Callable[[], object] | None = None
+    ) -> tuple[Any, Callable[[Any], None]]:
+        """See ``Shell``."""
+        promise = Promise(cancel)
+
+        def end(outcome: Any) -> None:
+            if promise.is_done:
+                return
+            if isinstance(outcome, Exception):
+                promise.set_error(outcome)
+            else:
+                promise.set_result(outcome)
+            self.ends += 1
+            self.on_end(self.ends)
+
+        return promise, end
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """See ``Shell``."""
+        self.core.tasks.spawn(coroutine, "program")
+
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """See ``Shell``."""
+        await self.core.tasks.all_of([self.core.tasks.spawn(each, "program")
+                                      for each in coroutines])
+
+    async def results(self, futures: Sequence[Any]) -> list[Any]:
+        """See ``Shell``."""
+        return [await each for each in futures]
+
+    def awaited(self, handler: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+        """See ``Shell``."""
+        async def call(argument: Any) -> Any:
+            return handler(argument)
+
+        return call
+
+    def sleep(self, milliseconds: float) -> Awaitable[None]:
+        """A wait of the program itself."""
+        async def sleep() -> None:
+            await self.core.tasks.sleep(milliseconds)
+
+        return self.call(sleep())
+
+
+def consumer_of(shell: MemoryShell, **options: Any) -> LoopConsumer[LoopClient, bytes]:
+    """A consumer of group ``g`` and topic ``T``."""
+    parts = parts_of(LoopClient(shell), LoopClient, CONSUMER, options)
+    return LoopConsumer(parts, "g", "T")
