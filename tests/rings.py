@@ -53,6 +53,7 @@ _PLACES: Final = {
     "client/event_loop/test_iterations.py": "crash",
     "client/test_simulation.py": "crash",
     "client/test_simulation_mutations.py": "crash",
+    "plugins/ha/test_simulation.py": "crash",
     "transaction/test_kill.py": "crash",
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.

@@ -109,12 +109,14 @@ class KernelBox:
     :param plugins: (name, plugin) in the order of registration.
     :param settings: texts by name.
     :param clock: the kernel's clock; None: ``now_ms``.
+    :param in_thread: does the store's work for threads.
     """
 
     def __init__(
         self, plugins: Iterable[tuple[str, object]] = (),
         settings: Mapping[str, str] | None = None, disk: IStoreIO | None = None,
         clock: Callable[[], int] | None = None,
+        in_thread: Callable[[Callable[[], None]], Deferred[None]] = execute,
     ) -> None:
         self.now_ms = 1_700_000_000_000
         #: The kernel's clock; replace it to let time pass while something runs.
@@ -128,7 +130,7 @@ class KernelBox:
         rows = [*broker_rows(), *hooks.collect_settings(broker_rows())]
         self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})
         self.settings.start_checks += kernel_checks(hooks)
-        store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute,
+        store = MessageStore(self.settings.store_settings(), self.disk, self._now, in_thread,
                              steady_ms=lambda: self.clock())
         #: The broker's surroundings: a test gives it name servers and other servers.
         self.host = LocalHost(self._now, lambda: self.clock())

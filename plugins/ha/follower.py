@@ -206,14 +206,13 @@ class Follower:
     def _report_flushed(self) -> None:
         """Report what is on disk, now or when it is."""
         log = self._store.commit_log
+        if not self._flushes:
+            flushed = self._store.flush.flushed(log.max_offset)
+            if flushed is not None:
+                self._flushes = True
+                flushed.addCallbacks(self._flushed, self._not_flushed)
         if self.link is not None:
             self.link.report(log.flushed_offset)
-        if self._flushes or log.flushed_offset >= log.max_offset:
-            return
-        flushed = self._store.flush.flushed(log.max_offset)
-        if flushed is not None:
-            self._flushes = True
-            flushed.addCallbacks(self._flushed, self._not_flushed)
 
     def _flushed(self, _: None) -> None:
         self._flushes = False

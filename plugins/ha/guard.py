@@ -61,6 +61,10 @@ class Guard:
                 f"at {begin}", begin, end, address)
         else:
             await self._compare(address, begin, end)
+        # The first report acknowledges it, to a master that may take that for what is on disk.
+        flushed = store.flush.flushed(log.max_offset)
+        if flushed is not None:
+            await flushed
         return log.max_offset
 
     def _dispatching(self) -> Generator[None, None, None]:

@@ -108,6 +108,8 @@ class GuardTests(SynchronousTestCase):
         self.assertGreater(offset, 91)
         self.assertEqual(self.slave.kernel.store.raw.read(0, 9999),
                          self.master.kernel.store.raw.read(0, offset))
+        # The first report says that it is here.
+        self.assertEqual(self.slave.kernel.store.commit_log.flushed_offset, offset)
 
     def test_the_oldest_file_there_is(self) -> None:
         """A master that removed some."""
