@@ -71,7 +71,7 @@ class ConsumerArguments(ClientArguments, total=False):
     undecodable: Literal["retry", "skip", "raise"]
     on_assigned: Callable[[list[MessageQueue]], object] | None
     on_lost: Callable[[list[MessageQueue]], object] | None
-    offset_folder: Path | None
+    offset_folder: Path | str | None
     trace: bool
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twistmq.client.blocking import Client
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
-from twistmq.client.core.handling import TAKE, Handling, run_steps
+from twistmq.client.core.handling import TAKE, Handling, check_run, run_steps
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Topics
@@ -149,6 +149,7 @@ class Consumer(BlockingMember[T]):
         delivered again, as ``Retry(level)`` or ``Dead()`` say. An exception that is no
         ``Exception``, such as KeyboardInterrupt, ends the run.
         """
+        check_run(handler, workers, 1, is_awaited=False)
         self._work(lambda batch: run_steps(self._handling.one_by_one(batch), handler),
                    workers, self._handling.size)
 
@@ -161,12 +162,13 @@ class Consumer(BlockingMember[T]):
         :param handler: returns how many of the first messages it processed; None: all. When it
             raises, all are delivered again.
         """
+        check_run(handler, workers, size, is_awaited=False)
         self._work(lambda batch: run_steps(self._handling.as_list(batch), handler), workers, size)
 
     def _work(
         self, work: Callable[[Batch[T]], None], workers: int, size: int
     ) -> None:
-        """Run workers until the consumer stops."""
+        """Run workers until the consumer stops; the arguments are checked."""
         self._check_open()
         lines: SimpleQueue[Batch[T] | None] = SimpleQueue()
         failures: list[BaseException] = []

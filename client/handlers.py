@@ -48,7 +48,7 @@ class Dead(Exception):
 
 
 class NoResult(TypeError):
-    """A handler of lists returned something that is no number of messages."""
+    """A handler returned something to await, or one of lists something that is no number."""
 
 
 def failure_level(message: ReceivedMessage[Any], error: Exception) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from twistmq.broker.wire.addresses import (
@@ -72,6 +72,10 @@ def name_servers_of(where: str | Sequence[str] | None) -> tuple[list[str], str]:
         where = os.environ.get(NAMESRV_ADDR, "")
         if not where:
             raise OptionError(f"no name server: give one, or set {NAMESRV_ADDR}=host:port")
+    if not isinstance(where, str) and not (
+            isinstance(where, Iterable) and all(isinstance(each, str) for each in where)):
+        raise OptionError(f"name servers are {where!r}: give 'host:port;host:port', a list of such "
+                          "texts, or a Client of the same style")
     text = where if isinstance(where, str) else ";".join(where)
     if text.startswith(("http://", "https://", "dns://")):
         return [], text

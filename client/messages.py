@@ -7,7 +7,7 @@ Source: Message, MessageExt, MessageDecoder @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
@@ -79,8 +79,7 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         if self.tags:
             found[names.TAGS] = self.tags
         if self.keys:
-            found[names.KEYS] = (self.keys if isinstance(self.keys, str)
-                                 else names.KEY_SEPARATOR.join(self.keys))
+            found[names.KEYS] = _joined(self.keys)
         if self.sharding_key:
             found[names.SHARDING_KEY] = self.sharding_key
         if self.is_timed:
@@ -90,13 +89,30 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
         elif names.WAIT not in found:
             found[names.WAIT] = "true"
         for name, value in found.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise OptionError(f"property {name!r} is {value!r}: names and values are texts")
             if not value or not name or "\x01" in name or "\x02" in name or (
                     "\x01" in value or "\x02" in value):
                 raise OptionError(f"property {name!r}: empty, or with a separator in it")
         return found
 
 
+def _joined(keys: object) -> str:
+    """The keys as one property; :raises OptionError: when one of them is no text."""
+    if isinstance(keys, str):
+        return keys
+    if not isinstance(keys, Iterable) or not all(isinstance(key, str) for key in keys):
+        raise OptionError(f"keys are {keys!r}: give a list of texts")
+    return names.KEY_SEPARATOR.join(keys)
+
+
 def _add_time(message: Message, found: dict[str, str]) -> None:
+    for name in ("delay_level", "delay_ms"):
+        value = getattr(message, name)
+        if type(value) is not int or value < 0:
+            raise OptionError(f"{name} is {value!r}: give a whole number of at least 0")
+    if not isinstance(message.deliver_at, datetime | int | None):
+        raise OptionError(f"deliver_at is {message.deliver_at!r}: give a datetime or Unix ms")
     given = [message.delay_level > 0, message.delay_ms > 0, message.deliver_at is not None]
     if sum(given) != 1:
         raise OptionError("a message has one of delay_level, delay_ms and deliver_at")
@@ -113,12 +129,15 @@ def _add_time(message: Message, found: dict[str, str]) -> None:
 def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> Message:
     """The message of the arguments of a send.
 
-    :raises OptionError: for an unknown option, or a message and options beside it.
+    :raises OptionError: for an unknown option, a message and options beside it, or a topic that is
+        no text.
     """
     if isinstance(topic, Message):
         if options or (body is not None and body != b""):
             raise OptionError("give a Message, or topic and body with their options, not both")
         return topic
+    if not isinstance(topic, str):
+        raise OptionError(f"the topic is {topic!r}: give its name, or a Message")
     if not options:
         return Message(topic, body)
     try:

@@ -19,10 +19,11 @@ class OffsetFile:
     :param folder: in place of ``~/.rocketmq_offsets``.
     """
 
-    def __init__(self, client_id: str, group: str, folder: Path | None = None) -> None:
+    def __init__(self, client_id: str, group: str, folder: Path | str | None = None) -> None:
         ip, _, instance = client_id.partition("@")
         name = f"{ip}@DEFAULT" if "#" in instance else client_id
-        self.path = (folder or Path.home() / ".rocketmq_offsets") / name / group / "offsets.json"
+        home = Path(folder) if folder else Path.home() / ".rocketmq_offsets"
+        self.path = home / name / group / "offsets.json"
 
     def read(self) -> bytes | None:
         """The content, or that of the backup; None when there is no file."""

@@ -15,7 +15,7 @@ import msgspec
 from twistmq.client.errors import OptionError
 
 __all__ = ["CLIENT", "CONSUMER", "POP_CONSUMER", "PRODUCER", "PULL_CONSUMER", "Option", "Where",
-           "option_page", "values_of"]
+           "milliseconds", "option_page", "values_of"]
 
 #: How a client is told its name servers: "host:port;host:port", a list of "host:port",
 #: "http://..." of an address server, "dns://host:port", or None for NAMESRV_ADDR.
@@ -143,8 +143,8 @@ CONSUMER: Final = (
            "MessageQueueListener"),
     Option("on_lost", ("object",), None, "is called with the queues that this member lost",
            "MessageQueueListener"),
-    Option("offset_folder", ("Path",), None, "where a broadcasting consumer keeps its offsets; "
-           "None: `~/.rocketmq_offsets`", "rocketmq.client.localOffsetStoreDir"),
+    Option("offset_folder", ("Path", "str"), None, "where a broadcasting consumer keeps its "
+           "offsets; None: `~/.rocketmq_offsets`", "rocketmq.client.localOffsetStoreDir"),
     Option("trace", ("bool",), False, "send traces to the brokers", "enableTrace"),
 )
 
@@ -178,6 +178,19 @@ def values_of(rows: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any
             raise OptionError(f"there is no option {name}; there are {', '.join(sorted(known))}")
         known[name].check(value)
     return {name: given.get(name, row.default) for name, row in known.items()}
+
+
+def milliseconds(timeout_s: float | None, default_ms: float) -> float:
+    """The time-out of one call, ms.
+
+    :param timeout_s: as the program gives it; None: the default.
+    :raises OptionError: when it is no number of at least 0.
+    """
+    if timeout_s is None:
+        return default_ms
+    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise OptionError(f"timeout_s is {timeout_s!r}: give seconds, a number of at least 0")
+    return timeout_s * 1000
 
 
 def option_page() -> str:

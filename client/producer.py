@@ -30,7 +30,7 @@ from twistmq.client.messages import (
     SendResult,
     message_of,
 )
-from twistmq.client.options import PRODUCER, Where
+from twistmq.client.options import PRODUCER, Where, milliseconds
 from twistmq.client.roles import build_producer, parts_of
 from twistmq.client.transaction import BlockingTransaction
 
@@ -95,9 +95,10 @@ class Producer:
         :raises RequestRefused: when the broker refuses it for good.
         :raises OptionError: when it cannot be sent to any broker.
         """
+        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
         ready = self._prepare(message_of(topic, body, message))
         return self.client.run(lambda: self.sender.send(
-            ready, queue, timeout_ms=None if timeout_s is None else timeout_s * 1000))
+            ready, queue, timeout_ms=timeout_ms))
 
     def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -173,7 +174,7 @@ class Producer:
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
-        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None else timeout_s * 1000)
+        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
         ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
         return self.client.run(lambda: request(self.sender, ready, queue, timeout_ms))
 

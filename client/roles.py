@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from twistmq.broker.topic_names import group_fault
 from twistmq.client.codecs import Serialiser, check_codec
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import TABLE_4, TABLE_5
@@ -105,6 +106,9 @@ def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
         in_flight_bytes_max=values["in_flight_bytes_max"], auto_batch=values["auto_batch"],
         avoid_slow=values["avoid_slow"],
         latencies=TABLE_4 if values["latency_table"] == "4.9" else TABLE_5)
+    fault = group_fault(options.group)
+    if fault is not None:
+        raise OptionError(f"group {options.group!r}: {fault}")
     if options.compress_over:
         check_codec(options.codec)
     encode = values["encode"]

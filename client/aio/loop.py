@@ -165,6 +165,7 @@ class AsyncioShell(Shell):
             return handler
 
         async def call(argument: Any) -> Any:
-            return await asyncio.to_thread(handler, argument)
+            result = await asyncio.to_thread(handler, argument)
+            return await result if inspect.isawaitable(result) else result
 
         return call

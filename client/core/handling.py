@@ -10,17 +10,18 @@ Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import closing
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch, Held
-from twistmq.client.errors import Undecodable
+from twistmq.client.errors import OptionError, Undecodable
 from twistmq.client.handlers import NoResult, failure_level
 from twistmq.client.messages import ReceivedMessage
 
-__all__ = ["TAKE", "Handling", "Steps", "await_steps", "run_steps"]
+__all__ = ["TAKE", "Handling", "Steps", "await_steps", "check_run", "run_steps"]
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ log = logging.getLogger("twistmq.client")
 
 #: How many messages are taken at once, when they are handled one after the other.
 TAKE: Final = 64
+#: Flags of code: of coroutine functions; of generators, also asynchronous ones. Source: inspect.
+_COROUTINE: Final = 0x80
+_GENERATOR: Final = 0x20 | 0x200
 
 #: Yields the argument of each call of a handler, and is sent the call's result.
 Steps = Generator[Any, Any, None]
@@ -138,6 +142,37 @@ def _count_of(result: Any, count: int) -> int:
                        "messages") from None
 
 
+def check_run(handler: object, workers: int, size: int, *, is_awaited: bool) -> None:
+    """Check the arguments of a run before it begins.
+
+    :param is_awaited: whether the shell awaits what the handler returns.
+    :raises OptionError: when a call of the handler would process nothing, or there is no worker.
+    """
+    function = handler.func if isinstance(handler, partial) else handler
+    if not callable(function):
+        raise OptionError(f"the handler is {handler!r}: give a function of a message")
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004
+    flags = 0 if code is None else code.co_flags
+    if flags & _GENERATOR:
+        raise OptionError(f"the handler {handler!r} is a generator: its call would do nothing")
+    if flags & _COROUTINE and not is_awaited:
+        raise OptionError(f"the handler {handler!r} is a coroutine function: give it to a consumer "
+                          "of twistmq.client.aio or twistmq.client.tx")
+    for name, value in (("workers", workers), ("size", size)):
+        if type(value) is not int or value < 1:
+            raise OptionError(f"{name} is {value!r}: give a whole number of at least 1")
+
+
+def _check_result(result: object) -> None:
+    """:raises NoResult: when the work of a handler is not done yet, and nothing awaits it."""
+    if hasattr(result, "__await__"):
+        if isinstance(result, Coroutine):
+            result.close()
+        raise NoResult("the handler returned something to await, which a blocking consumer does "
+                       "not: consume by twistmq.client.aio or twistmq.client.tx")
+
+
 def run_steps(steps: Steps, handler: Callable[[Any], object]) -> None:
     """Call a handler with each argument that the steps yield."""
     with closing(steps):
@@ -146,6 +181,8 @@ def run_steps(steps: Steps, handler: Callable[[Any], object]) -> None:
             while True:
                 try:
                     result = handler(argument)
+                    if result is not None:
+                        _check_result(result)
                 except Exception as error:
                     argument = steps.throw(error)
                 else:

@@ -209,6 +209,9 @@ class Preparer:
         """
         if not messages:
             raise OptionError("a batch has at least one message")
+        for each in messages:
+            if not isinstance(each, Message):
+                raise OptionError(f"a batch has {each!r} in it: give objects of Message")
         first = messages[0]
         if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise OptionError("a batch cannot go to a retry topic")
@@ -264,6 +267,8 @@ class Preparer:
         """The name at brokers; :raises OptionError: when nothing can be sent to it."""
         topic = self._topics.get(name)
         if topic is None:
+            if not isinstance(name, str):
+                raise OptionError(f"the topic of a message is {name!r}: give its name")
             topic = self._client.namespace.topic(name)
             fault = topic_fault(topic)
             if fault is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 from twistmq.client.core.sending import Sender
-from twistmq.client.errors import OptionError
+from twistmq.client.errors import Denied, OptionError
 from twistmq.client.messages import SendResult
 
 __all__ = ["recall"]
@@ -22,10 +22,16 @@ async def recall(sender: Sender, result: SendResult) -> None:
         than 5.3.1, or set up without it.
     :raises RequestRefused: when the broker refuses it: it is too late, for example.
     """
+    if not isinstance(result, SendResult):
+        raise OptionError(f"{result!r} is taken back by the result of its send only")
     if not result.recall_handle:
         raise OptionError(f"the message {result.id} has no handle by which it can be taken back")
     header = RecallMessageRequestHeader(
         topic=result.queue.topic, recall_handle=result.recall_handle,
         producer_group=sender.options.group)
-    await sender.client.ask_queue(
-        result.queue, RequestCode.RECALL_MESSAGE, header, of_slaves=False)
+    try:
+        await sender.client.ask_queue(
+            result.queue, RequestCode.RECALL_MESSAGE, header, of_slaves=False)
+    except Denied as error:
+        raise Denied(error.response_code, f"{error}; a broker takes messages back with the setting "
+                     "recallMessageEnable=true only") from None

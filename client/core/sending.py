@@ -53,6 +53,7 @@ from twistmq.client.errors import (
     Closed,
     NoRoute,
     NotSafe,
+    OptionError,
     RequestRefused,
     SendFailed,
     Unsupported,
@@ -321,10 +322,23 @@ class Sender:
         if client.is_closed:
             on_done(Closed("the producer is closed"))
             return
+        if queue is not None:
+            fault = self._queue_fault(message, queue)
+            if fault is not None:
+                on_done(fault)
+                return
         client.routes.follow(message.topic)
         bound_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
         now_ms = client.tasks.now_ms
         Sending(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
+
+    def _queue_fault(self, message: Outgoing, queue: MessageQueue) -> OptionError | None:
+        """The error when a message cannot be sent to a queue that the caller gave."""
+        if not isinstance(queue, MessageQueue):
+            return OptionError(f"queue is {queue!r}: give a MessageQueue, as queues() returns them")
+        if self.client.namespace.topic(queue.topic) != message.topic:
+            return OptionError(f"the message is for topic {message.topic}, not for {queue}")
+        return None
 
     @property
     def is_watched(self) -> bool:
@@ -435,6 +449,9 @@ class Sender:
         """
         client = self.client
         client.check_open()
+        fault = None if queue is None else self._queue_fault(message, queue)
+        if fault is not None:
+            raise fault
         client.routes.follow(message.topic)
         route = await client.routes.find_for_send(message.topic)
         target = queue or self.choose(message, route, ())

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
-from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps
+from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps, check_run
 from twistmq.client.core.held import Batch
 from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Topics
@@ -117,6 +117,7 @@ class LoopConsumer(LoopMember[C, T]):
         workers: int, size: int,
     ) -> None:
         """Run workers until the consumer stops."""
+        check_run(handler, workers, size, is_awaited=True)
         await self.start()
         call = self.client.shell.awaited(handler)
         is_wanted = True

@@ -23,6 +23,7 @@ from twistmq.client.messages import (
     SendResult,
     message_of,
 )
+from twistmq.client.options import milliseconds
 from twistmq.client.roles import Parts, build_producer
 from twistmq.client.transaction import AsyncTransaction
 
@@ -88,9 +89,10 @@ class LoopProducer(Generic[C, F]):
         :raises RequestRefused: when the broker refuses it for good.
         :raises OptionError: when it cannot be sent to any broker.
         """
+        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
         ready = self._prepare(message_of(topic, body, message))
         return await self.client.shell.call(self.sender.send(
-            ready, queue, timeout_ms=None if timeout_s is None else timeout_s * 1000))
+            ready, queue, timeout_ms=timeout_ms))
 
     async def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
@@ -163,7 +165,7 @@ class LoopProducer(Generic[C, F]):
         :raises SendFailed, RequestRefused, OptionError: as :meth:`send`.
         """
         self._check_open()
-        timeout_ms = (self.sender.options.timeout_ms if timeout_s is None else timeout_s * 1000)
+        timeout_ms = milliseconds(timeout_s, self.sender.options.timeout_ms)
         ready = prepare_request(self.sender, message_of(topic, body, message), timeout_ms)
         return await self.client.shell.call(request(self.sender, ready, queue, timeout_ms))
 

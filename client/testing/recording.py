@@ -22,7 +22,7 @@ from twistmq.client.messages import (
     SendResult,
     message_of,
 )
-from twistmq.client.options import CLIENT, PRODUCER, Where, values_of
+from twistmq.client.options import CLIENT, PRODUCER, Where, milliseconds, values_of
 from twistmq.client.roles import build_producer, divide
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ class RecordingProducer:
         :raises RequestTimeout: at once, while ``reply`` is None.
         """
         given = message_of(topic, body, message)
-        timeout_ms = (self._sender.options.timeout_ms if timeout_s is None
-                      else timeout_s * 1000)
+        timeout_ms = milliseconds(timeout_s, self._sender.options.timeout_ms)
         ready, _ = prepare_request(self._sender, given, timeout_ms)
         result = self._keep([given], ready, queue)
         if self.reply is None:

@@ -68,6 +68,10 @@ class ExampleTests(TestCase):
         """Messages are received, extended, acknowledged and given back."""
         return self.run_example(self.example("pop"))
 
+    def test_the_examples_of_tests_run(self) -> Deferred[Any]:
+        """Without a broker, and with brokers in memory."""
+        return self.run_example(self.example("testing") + self.example("memory"))
+
     def test_the_example_on_the_front_page_runs(self) -> Deferred[Any]:
         """It is the first block of Python there."""
         found = re.search(r"```python\n(from twistmq.client .*?)```", FRONT, re.DOTALL)
