@@ -4,17 +4,20 @@ the cost.
 The standard class makes a condition with a lock for each future. Here all futures share one lock,
 and a condition is made when something waits for a future that is not done, which few callers do:
 those that send many messages look at a future when it is done long since.
+
+The messages of a batch end at once: their futures share :class:`Outcomes`, and one that is never
+asked takes nothing from it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
-__all__ = ["RunningFuture", "finish", "running_future"]
+__all__ = ["Outcomes", "RunningFuture", "SharedFuture", "finish", "running_future"]
 
 T = TypeVar("T")
 
@@ -93,6 +96,98 @@ class RunningFuture(ThreadFuture[T]):
         # Errors are rare; of the standard way only the part is missing that it asks for first.
         _ = self._condition
         super().set_exception(exception)
+
+
+class Outcomes(Generic[T]):
+    """The outcomes of several futures, which come at the same time."""
+
+    __slots__ = ("_make", "_results", "error", "is_done", "watched")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        #: The error of all of them.
+        self.error: Exception | None = None
+        #: Makes the results when one is asked for.
+        self._make: Callable[[], Sequence[T]] | None = None
+        self._results: Sequence[T] = ()
+        #: The futures that something waits for.
+        self.watched: list[SharedFuture[T]] = []
+
+    def finish(self, make: Callable[[], Sequence[T]], error: Exception | None = None) -> None:
+        """End all futures.
+
+        :param make: makes the results, in the order of the futures.
+        :param error: None: there are results.
+        """
+        with _lock:
+            self._make = make
+            self.error = error
+            self.is_done = True
+            watched, self.watched = self.watched, []
+            # All have their outcome before the first function of a program runs.
+            for future in watched:
+                future.settle()
+        for future in watched:
+            future._invoke_callbacks()
+
+    def result(self, index: int) -> T:
+        """The result of a future."""
+        with _lock:
+            if self._make is not None:
+                self._results = self._make()
+                self._make = None
+            return self._results[index]
+
+
+class SharedFuture(RunningFuture[T]):
+    """A future whose outcome is one of several; see :class:`Outcomes`.
+
+    It gets a state of its own when it is asked for its result, or watched.
+    """
+
+    def __init__(self, outcomes: Outcomes[T], index: int) -> None:
+        self._outcomes = outcomes
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        """As the class above; a future that is watched is told its outcome."""
+        with _lock:
+            was_watched = self._is_watched
+            part = super().__getattr__(name)
+            if self._outcomes.is_done:
+                self.settle()
+            elif not was_watched:
+                self._outcomes.watched.append(self)
+        return part
+
+    def done(self) -> bool:
+        """Whether there is a result or an error."""
+        return self._outcomes.is_done
+
+    def result(self, timeout: float | None = None) -> T:
+        """The result; waits for it, as in the class above."""
+        if self._outcomes.is_done:
+            self.settle()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None; waits for either, as in the class above."""
+        outcomes = self._outcomes
+        return outcomes.error if outcomes.is_done else super().exception(timeout)
+
+    def settle(self) -> None:
+        """Take the outcome, which is there, as the state of its own, and tell what waits."""
+        with _lock:
+            if self._state == _FINISHED:
+                return
+            error = self._exception = self._outcomes.error
+            if error is None:
+                self._result = self._outcomes.result(self._index)
+            self._state = _FINISHED
+            if self._is_watched:
+                for waiter in self._waiters:
+                    (waiter.add_result if error is None else waiter.add_exception)(self)
+                self._condition.notify_all()
 
 
 def running_future() -> ThreadFuture[T]:

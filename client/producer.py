@@ -8,18 +8,15 @@ It may be used by many threads.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from twistmq.client.blocking import Client, closing_on_error
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.recalls import recall
 from twistmq.client.core.replies import prepare_request, request
-from twistmq.client.core.room import Room
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed
 from twistmq.client.futures import RunningFuture, finish
@@ -32,18 +29,16 @@ from twistmq.client.messages import (
 )
 from twistmq.client.options import PRODUCER, Where, milliseconds
 from twistmq.client.roles import build_producer, parts_of
+from twistmq.client.thread_room import ThreadRoom
 from twistmq.client.transaction import BlockingTransaction
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from twistmq.client.arguments import ProducerArguments
+    from twistmq.client.batching import ThreadBatching
 
 __all__ = ["Producer"]
-
-
-#: How often a thread without room looks whether there is some, seconds.
-_LOOK_S: Final = 0.05
 
 
 class Producer:
@@ -62,8 +57,15 @@ class Producer:
         self._owns_client = parts.is_own
         with closing_on_error(parts):
             self.sender = build_producer(self.client.core, parts.options)
-        self._room = _Room(self.sender.options.in_flight_max,
-                           self.sender.options.in_flight_bytes_max)
+        self._room = ThreadRoom(self.sender.options.in_flight_max,
+                                self.sender.options.in_flight_bytes_max)
+        self._batching: ThreadBatching | None = None
+        if self.sender.options.auto_batch:
+            # Few producers need it.
+            from twistmq.client.batching import ThreadBatching
+
+            self._batching = self.sender.batching = ThreadBatching(
+                self.sender, self._room, self.client.loop.post)
         self._is_closed = False
         self.client.loop.run_there(lambda: self.client.core.add(self.sender))
 
@@ -109,8 +111,17 @@ class Producer:
         :returns: a future of the result, or of the errors of :meth:`send`.
         :raises Full: when there is no room within the producer's time-out.
         """
-        ready = self.sender.prepare(message_of(topic, body, message))
-        return self.send_ready(ready, queue)
+        batching = self._batching
+        if batching is None:
+            return self.send_ready(self.sender.prepare(message_of(topic, body, message)), queue)
+        self._check_open()
+        if type(body) is bytes and type(topic) is str and not message and queue is None:
+            waiting = batching.add_plain(topic, body)
+            if waiting is not None:
+                return waiting
+        whole = message_of(topic, body, message)
+        ready = self.sender.prepare(whole)
+        return batching.add(whole, ready, queue) or self.send_ready(ready, queue)
 
     def send_batch_soon(
         self, messages: Sequence[Message], queue: MessageQueue | None = None
@@ -127,7 +138,7 @@ class Producer:
         size = ready.size
         self._room.take(size, self.sender.options.timeout_ms / 1000)
         future = _Sent(self._room, size)
-        self.client.loop.post(self.sender.begin_soon, ready, future, queue)
+        self.client.loop.post(self.sender.begin, ready, future, queue)
         return future
 
     def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
@@ -233,7 +244,7 @@ class Producer:
 class _Sent(RunningFuture[SendResult]):
     """The result of a message under way, which has room until it ends."""
 
-    def __init__(self, room: _Room, size: int) -> None:
+    def __init__(self, room: ThreadRoom, size: int) -> None:
         self._room = room
         self._size = size
 
@@ -241,58 +252,3 @@ class _Sent(RunningFuture[SendResult]):
         """The send has ended: give the room back, and finish."""
         self._room.give(self._size)
         finish(self, outcome)
-
-
-class _Room(Room):
-    """Bounds on messages under way, for threads.
-
-    A thread that found no room is woken when there is room for many messages, not for one: to wake
-    a thread costs as much as to send a message. It also looks by itself every ``_LOOK_S``.
-    """
-
-    def __init__(self, count_max: int, bytes_max: int) -> None:
-        super().__init__(count_max, bytes_max)
-        self._lock: Final = threading.Lock()
-        self._changed: Final = threading.Condition(self._lock)
-        #: Threads are woken when no more is under way than this.
-        self._count_low: Final = count_max - max(count_max // 4, 1)
-        self._bytes_low: Final = bytes_max - bytes_max // 4
-        #: Threads that wait for room, or for everything to end.
-        self._waiting = 0
-
-    def take(self, size: int, timeout_s: float = 0.0) -> None:
-        """Take room for a message; :raises Full: when it does not get any in time."""
-        with self._lock:
-            if not self.fits(size) and not self._wait(lambda: self.fits(size), timeout_s):
-                raise self.full()
-            self.count += 1
-            self.bytes += size
-
-    def _wait(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait for a condition, with the lock; :returns: whether it came in time."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._waiting += 1
-        try:
-            while not is_true():
-                left = _LOOK_S if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._changed.wait(min(left, _LOOK_S))
-        finally:
-            self._waiting -= 1
-        return True
-
-    def give(self, size: int) -> None:
-        """Give room back."""
-        with self._lock:
-            self.count -= 1
-            self.bytes -= size
-            if self._waiting and (not self.count or (
-                    self.count <= self._count_low and self.bytes <= self._bytes_low)):
-                self._changed.notify_all()
-
-    def wait_empty(self, timeout_s: float | None) -> None:
-        """Wait until nothing is under way; :raises TimeoutError: when it is not in time."""
-        with self._lock:
-            if not self._wait(lambda: not self.count, timeout_s):
-                raise TimeoutError(f"{self.count} messages are still under way")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -46,7 +46,7 @@ def may_be_batched(topic: str, properties: Mapping[str, str]) -> bool:
     return _ALONE.isdisjoint(properties) and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
-class BatchKey(msgspec.Struct, frozen=True, gc=False):
+class BatchKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The parts that are the same in all messages of a batch."""
 
     topic: str
@@ -63,7 +63,7 @@ T = TypeVar("T")
 class Batch(Generic[T]):
     """Messages that go in one request."""
 
-    __slots__ = ("byte_count", "due_ms", "items", "key")
+    __slots__ = ("byte_count", "due_ms", "items", "key", "shared")
 
     def __init__(self, key: BatchKey, due_ms: float) -> None:
         self.key = key
@@ -71,6 +71,8 @@ class Batch(Generic[T]):
         self.due_ms = due_ms
         self.items: list[T] = []
         self.byte_count = 0
+        #: The caller's own.
+        self.shared: Any = None
 
 
 class Accumulator(Generic[T]):
@@ -106,6 +108,14 @@ class Accumulator(Generic[T]):
     def has_room(self) -> bool:
         """Whether another message may be added; one that may not goes alone."""
         return self.byte_count < self._total_bytes
+
+    def fits(self, key: BatchKey, size: int) -> Batch[T] | None:
+        """The batch that takes a message of so many bytes without becoming full, if there is one.
+
+        The caller adds the item and its bytes, those of this object too.
+        """
+        batch = self._open.get(key)
+        return batch if batch is not None and batch.byte_count + size < self._batch_bytes else None
 
     def add(self, key: BatchKey, item: T, size: int, now_ms: float) -> list[Batch[T]]:
         """Add a message; the batches to send now, which are full.

@@ -4,13 +4,17 @@ Messages that brokers do not take in a batch, those of a sharding key and compre
 Of a batch with one message that message is sent. A batch is tried again like any send; when it
 fails for good, each of its messages fails.
 
+:class:`BatchSender` knows when batches are sent. :class:`Batching` is that of event loops;
+``twistmq.client.batching`` has that of threads, which fill batches themselves.
+
 Source: ProduceAccumulator, SendResult splitting in AggregationKey.sendAsync @5.3.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, Protocol, TypeVar
 
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import Accumulator, Batch, BatchKey
@@ -18,13 +22,15 @@ from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.tasks import Scheduler, Timer
 from twistmq.client.messages import SendResult
 
-__all__ = ["Batching", "OnSent", "results_of"]
+__all__ = ["BatchSender", "Batching", "Begin", "OnSent", "results_of"]
 
 OnSent = Callable[[SendResult | Exception], object]
 _Waiting = tuple[Outgoing, OnSent]
 
+T = TypeVar("T")
 
-class _Begin(Protocol):
+
+class Begin(Protocol):
     """Sends a message."""
 
     def __call__(
@@ -33,65 +39,105 @@ class _Begin(Protocol):
         """Send, and call back with the result or the error."""
 
 
-class Batching:
-    """The batches of a producer.
+class BatchSender(Generic[T]):
+    """Sends the batches of a producer: those that are full, and those whose time has come.
 
-    :param tasks: its clock and timers.
-    :param begin: sends a message or a batch.
-    :param join: makes a batch of messages.
+    Batches of one key are sent in the order in which they were begun.
+
+    :param tasks: the clock and timers.
+    :param accumulator: the batches that are being filled.
+    :param lock: held while the accumulator is used; for batches that threads fill.
     """
 
     def __init__(
-        self, tasks: Scheduler, begin: _Begin, join: Callable[[Sequence[Outgoing]], Outgoing]
+        self, tasks: Scheduler, accumulator: Accumulator[T],
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._tasks = tasks
+        self._accumulator = accumulator
+        self._lock: AbstractContextManager[Any] = nullcontext() if lock is None else lock
+        #: Batches that are full and not sent yet.
+        self._full: list[Batch[T]] = []
+        #: Whether the timer is set for the first batch that is not full.
+        self._is_planned = False
+        self._timer: Timer | None = None
+
+    def send(self, batch: Batch[T]) -> None:
+        """Send a batch; called in the engine, without the lock."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Send all batches now; called in the engine."""
+        self._send_some(self._accumulator.flush)
+
+    def send_due(self) -> None:
+        """Send the batches that are full or due, and plan the next; called in the engine."""
+        self._send_some(lambda: self._accumulator.due(self._tasks.now_ms))
+
+    def _send_some(self, more: Callable[[], list[Batch[T]]]) -> None:
+        with self._lock:
+            # Those that are full were begun first.
+            batches, self._full = self._full, []
+            batches += more()
+            due_ms = self._accumulator.due_ms()
+            self._is_planned = due_ms is not None
+        self._plan(due_ms)
+        for batch in batches:
+            self.send(batch)
+
+    def _plan(self, due_ms: float | None) -> None:
+        """Set the timer, unless it is set for an earlier time."""
+        timer = self._timer
+        if timer is not None and timer.is_pending:
+            if due_ms is not None and timer.due_ms <= due_ms:
+                return
+            timer.cancel()
+        self._timer = None if due_ms is None else self._tasks.later(
+            due_ms - self._tasks.now_ms, self.send_due)
+
+
+class Batching(BatchSender[_Waiting]):
+    """The batches of a producer, filled in the engine.
+
+    :param tasks: its clock and timers.
+    :param begin: sends a message or a batch.
+    :param join: makes a request, see ``Preparer.join``.
+    """
+
+    def __init__(
+        self, tasks: Scheduler, begin: Begin,
+        join: Callable[[str, Sequence[Outgoing], bool], tuple[Outgoing, list[str]]],
+    ) -> None:
+        super().__init__(tasks, Accumulator())
         self._begin = begin
         self._join = join
-        self._batches: Accumulator[_Waiting] = Accumulator()
-        self._timer: Timer | None = None
 
     def add(self, message: Outgoing, on_done: OnSent, queue: MessageQueue | None) -> None:
         """Let a message wait for others, or send it alone when it cannot be in a batch."""
-        if not message.may_be_batched or not self._batches.has_room:
+        if not message.may_be_batched or not self._accumulator.has_room:
             self._begin(message, on_done, queue)
             return
         key = BatchKey(message.topic, message.waits, message.tag, queue)
-        full = self._batches.add(key, (message, on_done), message.size, self._tasks.now_ms)
-        if full or self._timer is None:
-            self._send(full)
+        full = self._accumulator.add(key, (message, on_done), message.size, self._tasks.now_ms)
+        self._full += full
+        if full or not self._is_planned:
+            self.send_due()
 
-    def flush(self) -> None:
-        """Send all batches now."""
-        self._send(self._batches.flush())
-
-    def _due(self) -> None:
-        self._timer = None
-        self._send(self._batches.due(self._tasks.now_ms))
-
-    def _send(self, batches: list[Batch[_Waiting]]) -> None:
-        for batch in batches:
-            self._send_one(batch)
-        due_ms = self._batches.due_ms()
-        if self._timer is None:
-            if due_ms is not None:
-                self._timer = self._tasks.later(due_ms - self._tasks.now_ms, self._due)
-        elif due_ms is None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _send_one(self, batch: Batch[_Waiting]) -> None:
+    def send(self, batch: Batch[_Waiting]) -> None:
+        """Send a batch; each message is told its own result."""
         items = batch.items
 
         def done(outcome: SendResult | Exception) -> None:
-            self._batches.ended(batch)
+            self._accumulator.ended(batch)
             results: Sequence[SendResult | Exception] = (
                 [outcome] * len(items) if isinstance(outcome, Exception)
-                else results_of(outcome, [message.ids for message, _ in items]))
+                else results_of(outcome, ids))
             for (_, on_done), result in zip(items, results, strict=True):
                 on_done(result)
 
-        ready = [message for message, _ in items]
-        self._begin(ready[0] if len(ready) == 1 else self._join(ready), done, batch.key.queue)
+        key = batch.key
+        request, ids = self._join(key.topic, [message for message, _ in items], key.waits)
+        self._begin(request, done, key.queue)
 
 
 def results_of(result: SendResult, ids: Sequence[str]) -> Sequence[SendResult]:

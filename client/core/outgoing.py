@@ -47,6 +47,8 @@ BODY_SIZE_MAX: Final = 4 << 20
 #: The properties of most messages, around the unique id.
 _WAITS: Final = format_properties({WAIT: "true", UNIQ_KEY: "%s"})
 _WAITS_NOT: Final = format_properties({WAIT: "false", UNIQ_KEY: "%s"})
+#: A flag beyond it has no place in a batch.
+_FLAG_MAX: Final = 1 << 31
 #: Names of topics that are remembered as checked.
 _TOPICS_MAX: Final = 4096
 
@@ -167,7 +169,7 @@ class Preparer:
             sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
             tag=properties.get(TAGS), is_timed=not _TIMES.isdisjoint(properties),
             may_be_batched=options.auto_batch and not sys_flag and not sharding_key
-            and may_be_batched(topic, properties))
+            and -_FLAG_MAX <= message.flag < _FLAG_MAX and may_be_batched(topic, properties))
 
     def _properties(
         self, message: Message, extra: dict[str, str] | None = None
@@ -229,14 +231,38 @@ class Preparer:
             ids.append(unique)
         return self.batch(topic, parts, ids, waits)
 
-    def join(self, ready: Sequence[Outgoing]) -> Outgoing:
-        """Make one request of messages that are prepared.
+    def is_plain(self, message: Message) -> bool:
+        """Whether a message, and any other one of its topic, may be joined as its body alone."""
+        return message.is_plain and not (
+            self._is_intercepted or self._encode is not None or message.flag or message.sys_flag)
 
+    @property
+    def plain_size_max(self) -> int:
+        """Bytes of the longest body that may be joined alone."""
+        return min(self._compress_over - 1, BODY_SIZE_MAX)
+
+    def join(
+        self, topic: str, items: Sequence[bytes | Outgoing], waits: bool
+    ) -> tuple[Outgoing, list[str]]:
+        """Make one request of messages.
+
+        :param topic: as brokers know it.
+        :param items: messages that are prepared, and bodies of plain ones, whose ids are made now.
+        :returns: the request, and the unique id of each message.
         :raises OptionError: when it is too long.
         """
-        first = ready[0]
-        return self.batch(first.topic, [(one.flag, one.body, one.properties) for one in ready],
-                          [one.ids for one in ready], first.waits)
+        text = _WAITS if waits else _WAITS_NOT
+        make_id, now_ms = self._make_id, self._wall_ms()
+        ids = [make_id(now_ms) if isinstance(item, bytes) else item.ids for item in items]
+        parts = [(0, item, text % unique) if isinstance(item, bytes)
+                 else (item.flag, item.body, item.properties)
+                 for item, unique in zip(items, ids, strict=True)]
+        if len(parts) > 1:
+            return self.batch(topic, parts, ids, waits), ids
+        only = items[0]
+        if isinstance(only, bytes):
+            only = Outgoing(topic, only, parts[0][2], ids[0], waits=waits)
+        return only, ids
 
     def batch(
         self, topic: str, parts: Sequence[tuple[int, bytes, str]], ids: Sequence[str], waits: bool

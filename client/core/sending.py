@@ -40,7 +40,7 @@ from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2, SendMes
 from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
 from twistmq.broker.wire.json_text import RequestTemplate
 from twistmq.client.answers import STORED
-from twistmq.client.core.batching import Batching
+from twistmq.client.core.batching import Batching, BatchSender
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import PROBE_TIMEOUT_MS, Faults
@@ -305,8 +305,9 @@ class Sender:
         #: Answers brokers that ask about transactions; None: the producer sends none.
         self.checks: TransactionChecks | None = None
         self._probing: Task[None] | None = None
-        self._batching = (Batching(client.tasks, self.begin, preparer.join)
-                          if options.auto_batch else None)
+        #: Puts messages that nothing waits for into batches; None: each goes alone.
+        self.batching: BatchSender[Any] | None = (
+            Batching(client.tasks, self.begin, preparer.join) if options.auto_batch else None)
         if options.auto_batch:
             client.on_close.append(self.flush_batches)
 
@@ -350,15 +351,15 @@ class Sender:
         queue: MessageQueue | None = None,
     ) -> None:
         """Send a message that nothing waits for, perhaps in a batch with others."""
-        if self._batching is None:
-            self.begin(message, on_done, queue)
+        if isinstance(self.batching, Batching):
+            self.batching.add(message, on_done, queue)
         else:
-            self._batching.add(message, on_done, queue)
+            self.begin(message, on_done, queue)
 
     def flush_batches(self) -> None:
         """Send the batches that are not full yet."""
-        if self._batching is not None:
-            self._batching.flush()
+        if self.batching is not None:
+            self.batching.flush()
 
     async def send(
         self, message: Outgoing, queue: MessageQueue | None = None, *,
