@@ -212,7 +212,7 @@ _FAMILIES: Final = (
         RequestCode.CHECK_NOT_ACTIVE_BROKER_REQUEST, RequestCode.GET_BROKER_LIVE_INFO_REQUEST,
         RequestCode.GET_SYNC_STATE_DATA_REQUEST,
         RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST)),
-    ("replication needs the plugin ha, and acting masters are not supported", (
+    ("replication needs the plugin ha", (
         RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)),
     ("cold data is not kept apart here", (
         RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,

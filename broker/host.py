@@ -111,6 +111,23 @@ class Host(Protocol):
         :raises BrokerError: when no name server answers.
         """
 
+    async def ask_name_server(
+        self, code: int, header: CommandHeader, *, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send a request to one name server after the other, until one replies.
+
+        :returns: the reply, whatever its code.
+        :raises BrokerError: when no name server answers.
+        """
+
+    async def tell_name_servers(
+        self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
+    ) -> None:
+        """Send all name servers a request that is not answered; those that are away get none.
+
+        :param timeout_ms: how long a connection may take.
+        """
+
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,

@@ -46,6 +46,10 @@ class Identity:
         #: how long a silence they forget it, ms; None: what they do for all.
         self.enable_acting_master = False
         self.heartbeat_timeout_ms: int | None = None
+        #: Whether it registers. A plugin that has it wait until it can serve sets this to False.
+        self.registers = True
+        #: Whether this slave stands in for its master, which is gone.
+        self.is_acting = False
         #: Makes the unique keys of messages that the broker itself sends.
         self.unique_ids = UniqueIdMaker(
             host_bytes(self._ip, 0)[:-4], os.getpid(), random.getrandbits(31))
@@ -66,4 +70,5 @@ class Identity:
         :param broker_id: the id of a slave; a master has id 0.
         """
         self.role = role
+        self.is_acting = False
         self.broker_id = broker_id if role == "SLAVE" else MASTER_ID

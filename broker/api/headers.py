@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from twistmq.broker.wire.headers import offset
 from twistmq.broker.wire.headers.admin import (
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
     GetBrokerConfigResponseHeader,
     GetConsumeStatsInBrokerHeader,
     NotifyBrokerRoleChangedRequestHeader,
@@ -22,6 +24,11 @@ from twistmq.broker.wire.headers.client import (
     GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
     ResetOffsetRequestHeader,
+)
+from twistmq.broker.wire.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
+    QueryDataVersionRequestHeader,
 )
 from twistmq.broker.wire.headers.offset import (
     CloneGroupOffsetRequestHeader,
@@ -74,6 +81,7 @@ from twistmq.broker.wire.headers.transaction import (
 
 __all__ = [
     "AckMessageRequestHeader",
+    "BrokerHeartbeatRequestHeader",
     "ChangeInvisibleTimeRequestHeader",
     "ChangeInvisibleTimeResponseHeader",
     "CheckTransactionStateRequestHeader",
@@ -82,7 +90,10 @@ __all__ = [
     "ConsumerSendMsgBackRequestHeader",
     "CreateTopicRequestHeader",
     "EndTransactionRequestHeader",
+    "ExchangeHAInfoRequestHeader",
+    "ExchangeHAInfoResponseHeader",
     "GetBrokerConfigResponseHeader",
+    "GetBrokerMemberGroupRequestHeader",
     "GetConsumeStatsInBrokerHeader",
     "GetConsumeStatsRequestHeader",
     "GetConsumerConnectionListRequestHeader",
@@ -106,6 +117,7 @@ __all__ = [
     "QueryConsumeQueueRequestHeader",
     "QueryConsumeTimeSpanRequestHeader",
     "QueryCorrectionOffsetHeader",
+    "QueryDataVersionRequestHeader",
     "QuerySubscriptionByConsumerRequestHeader",
     "QueryTopicConsumeByWhoRequestHeader",
     "QueryTopicsByConsumerRequestHeader",

@@ -26,8 +26,8 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID
+from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.namesrv import (
-    BrokerHeartbeatRequestHeader,
     GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -205,16 +205,38 @@ class NameServers:
             raise failure
         return {}
 
-    async def heartbeat(self, identity: BrokerIdentity) -> None:
-        """Refresh this broker's entry without its topics."""
-        header = BrokerHeartbeatRequestHeader(
-            cluster_name=identity.cluster_name, broker_addr=identity.broker_address,
-            broker_name=identity.broker_name, broker_id=identity.broker_id)
+    async def ask(
+        self, code: int, header: CommandHeader, *, timeout_ms: int
+    ) -> RemotingCommand:
+        """Ask one name server after the other; :returns: the reply of the first that gives one.
 
+        :raises BrokerError: when none does.
+        """
+        failure = BrokerError("there are no name servers")
+        for address in list(self.addresses):
+            try:
+                return await self._client.invoke(address, code, header, timeout_ms=timeout_ms)
+            except BrokerError as error:
+                failure = error
+        raise failure
+
+    async def tell(
+        self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
+    ) -> None:
+        """Send all name servers a request that is not answered.
+
+        One that cannot be reached within ``timeout_ms`` gets none: the next registration says so.
+        """
         async def one(address: str) -> None:
-            await self._client.invoke_oneway(address, RequestCode.BROKER_HEARTBEAT, header)
+            try:
+                await self._client.invoke_oneway(
+                    address, code, header, body, timeout_ms=timeout_ms)
+            except BrokerError as error:
+                self.log.debug("name server {address} is not told request {code}: {error}",
+                               address=address, code=code, error=str(error))
 
-        await self._each("send a heartbeat to", one)
+        await gatherResults([Deferred.fromCoroutine(one(each)) for each in self.addresses],
+                            consumeErrors=True)
 
     async def _each(
         self, what: str, one: Callable[[str], Coroutine[Any, Any, T]],

@@ -88,10 +88,19 @@ class RemotingClient:
         return await connection.call(code, header, body, timeout_ms=left_ms, extra_fields=fields)
 
     async def invoke_oneway(
-        self, address: str, code: int, header: CommandHeader | None, body: bytes = b""
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int | None = None,
     ) -> None:
-        """Send a request that is not answered; :raises RemotingConnectError: without connection."""
+        """Send a request that is not answered.
+
+        :param timeout_ms: it is not sent when the connection is made later.
+        :raises RemotingConnectError: without connection.
+        :raises RemotingTimeout: when it is too late.
+        """
+        begin = self._reactor.seconds()
         connection = await self._connection(address)
+        if timeout_ms is not None and (self._reactor.seconds() - begin) * 1000 > timeout_ms:
+            raise RemotingTimeout(f"the connection to {address} was not there in time")
         header, fields = self._signed(header, body)
         connection.send_oneway(code, header, body, extra_fields=fields)
 

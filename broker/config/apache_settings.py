@@ -18,18 +18,17 @@ _NAMES: Final = """
     ackMessageThreadPoolNums adminBrokerThreadPoolNums allAckInSyncStateSet appendAckAsync
     appendCkAsync asyncLearner asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen
     batchDispatchRequestThreadPoolNums bottomMostCompressionTypeForConsumeQueueStore
-    brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis cgColdReadThreshold
-    channelNotActiveInterval checkSyncStateSetPeriod cleanOfflineBrokerInterval
-    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
-    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
-    clientCloseSocketIfTimeout clientManageThreadPoolNums clientOnewaySemaphoreValue
-    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
-    clientWorkerThreads coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
-    commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
+    brokerElectionPriority cgColdReadThreshold channelNotActiveInterval checkSyncStateSetPeriod
+    cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
+    clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue clientCallbackExecutorThreads
+    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientManageThreadPoolNums
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize
+    clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable coldDataFlowControlEnable
+    coldDataScanEnable commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
     commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
     commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
-    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv
-    configManagerVersion consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum configManagerVersion
+    consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
     controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
     delayOffsetUpdateVersionStep destroyMapedFileIntervalForcibly disableCallbackExecutor
@@ -41,7 +40,7 @@ _NAMES: Final = """
     enableNetWorkFlowControl enableNotifyBeforePopCalculateLag enablePopLog enableReconnectForGoAway
     enableRegisterProducer enableRemoteEscape enableRocksDBLog enableScheduleAsyncDeliver
     enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
-    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitRegistration enabledAppendPropCRC
+    enableSkipLongAwaitingAck enableSplitRegistration enabledAppendPropCRC
     endTransactionThreadPoolNums estimateAccumulation fastFailIfNoBufferInStorePool
     fetchControllerAddrByDnsLookup flushCommitLogTimed flushConsumeQueueLeastPages
     flushConsumerOffsetHistoryInterval forceVerifyPropCRC globalColdReadThreshold
@@ -66,21 +65,20 @@ _NAMES: Final = """
     reviveAckWaitMs reviveMaxSlow reviveScanTime rocksdbCQDoubleWriteEnable rocksdbCompressionType
     rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
-    searchBcqByCacheEnable sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
-    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable
-    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
-    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
-    skipPreOnline socksProxyConfig spinLockCollisionRetreatOptimalDegree splitRegistrationSize
-    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec storeType subscriptionExpiredTimeout
-    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
-    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
-    timerColdDataCheckIntervalMs timerEnableCheckMetrics timerEnableDisruptor
+    searchBcqByCacheEnable sendMessageThreadPoolNums serverAsyncSemaphoreValue
+    serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds socksProxyConfig
+    spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
+    statRocksDBCQIntervalSec storeType subscriptionExpiredTimeout syncBrokerMetadataPeriod
+    syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
+    timerCheckMetricsWhen timerColdDataCheckIntervalMs timerEnableCheckMetrics timerEnableDisruptor
     timerEnableRetryUntilSuccess timerGetMessageThreadNum timerInterceptDelayLevel
     timerMetricSmallThreshold timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable
-    topicQueueLockNum totalReplicas transferMsgByHeap transientStorePoolEnable
-    transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock useEpollNativeSelector
-    usePIDColdCtrStrategy useReentrantLockWhenPutMessage useStaticSubscription useTLS
-    validateSystemTopicWhenUpdateTopic wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    writeBufferHighWaterMark writeBufferLowWaterMark
+    topicQueueLockNum transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    travelCqFileNumWhenGetMessage useABSLock useEpollNativeSelector usePIDColdCtrStrategy
+    useReentrantLockWhenPutMessage useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic
+    wakeCommitWhenPutMessage wakeFlushWhenPutMessage writeBufferHighWaterMark
+    writeBufferLowWaterMark
 """
 UNREAD: Final = frozenset(_NAMES.split())

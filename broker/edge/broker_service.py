@@ -264,7 +264,7 @@ class BrokerService(Service):
 
         :param force: even when they all know it already.
         """
-        if not self.name_servers.addresses:
+        if not self.name_servers.addresses or not self.kernel.identity.registers:
             return
         identity = self.identity
         topics = self.kernel.topic_config

@@ -87,6 +87,16 @@ class ReactorHost:
     async def find_members(self, broker_name: str) -> dict[int, str]:
         return await self._name_servers.find_members(broker_name, timeout_ms=_ROUTE_TIMEOUT_MS)
 
+    async def ask_name_server(
+        self, code: int, header: CommandHeader, *, timeout_ms: int
+    ) -> RemotingCommand:
+        return await self._name_servers.ask(code, header, timeout_ms=timeout_ms)
+
+    async def tell_name_servers(
+        self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
+    ) -> None:
+        await self._name_servers.tell(code, header, body, timeout_ms=timeout_ms)
+
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,

@@ -109,6 +109,17 @@ class LocalHost:
         """:raises BrokerError: always; there are no name servers."""
         raise BrokerError("there are no name servers")
 
+    async def ask_name_server(
+        self, code: int, header: CommandHeader, *, timeout_ms: int
+    ) -> RemotingCommand:
+        """:raises BrokerError: always; there are no name servers."""
+        raise BrokerError("there are no name servers")
+
+    async def tell_name_servers(
+        self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
+    ) -> None:
+        """Do nothing; there are no name servers."""
+
     async def ask_server(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
         timeout_ms: int,

@@ -61,7 +61,7 @@ class RuntimeQuestions:
         broker = self._broker
         return {
             # Whether what only a master does is being done.
-            "brokerActive": "false" if broker.is_slave else "true",
+            "brokerActive": str(not broker.is_slave or broker.identity.is_acting).lower(),
             "brokerVersionDesc": _VERSION_NAME,
             "brokerVersion": str(VERSION),
             # An append has the reactor for itself: there is no lock to wait for.

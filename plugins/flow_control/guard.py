@@ -93,6 +93,18 @@ class FlowControl:
     def _set_rejects(self) -> None:
         self.rejects = self._broker.is_slave or self._is_busy
 
+    def _rejected(self) -> frozenset[int]:
+        """The codes that are refused. A slave that may stand in for its master has sends refused
+        by the store, as Apache's has.
+        """
+        rejected: frozenset[int] = frozenset()
+        is_slave = self._broker.is_slave
+        if self._is_busy or not (is_slave and self._broker.identity.enable_acting_master):
+            rejected |= REJECTED_SENDS
+        if is_slave and not self._slave_read:
+            rejected |= PULLS
+        return rejected
+
     # --- what the connections ask
 
     def begin_round(self, waiting: WaitingRequests) -> None:
@@ -182,8 +194,7 @@ class FlowControl:
 
     def reject(self, frames: Sequence[Frame]) -> Sorted:
         """See IFlowControl: sends while the page cache is busy; on a slave pulls, too."""
-        is_slave = self._broker.is_slave
-        rejected = REJECTED_SENDS | PULLS if is_slave and not self._slave_read else REJECTED_SENDS
+        rejected = self._rejected()
         passed: list[Frame] = []
         refusals: list[bytes] = []
         for frame in frames:

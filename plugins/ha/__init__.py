@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, hookimpl
+from twistmq.plugins.ha.acting import ActingMaster
+from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
+from twistmq.plugins.ha.exchange import Exchange
 from twistmq.plugins.ha.families import families
 from twistmq.plugins.ha.follower import Follower
 from twistmq.plugins.ha.master import MasterAddress
+from twistmq.plugins.ha.members import Members
+from twistmq.plugins.ha.pre_online import PreOnline, has_pre_online
 from twistmq.plugins.ha.refusals import refusing_rows
 from twistmq.plugins.ha.returning import return_as_master
 from twistmq.plugins.ha.role_change import RoleChange
@@ -33,6 +38,9 @@ __all__ = ["Plugin"]
 
 #: How often a slave looks which tables are to be copied, ms.
 _COPY_PERIOD_MS: Final = 250
+#: From the start to the first heartbeat and the first look at the group, ms.
+#: Source: BrokerController.start.
+_ACTING_FIRST_MS: Final = 1000
 #: How often heartbeats and silences are looked at, and lost connections tried again, ms.
 _TICK_MS: Final = 500
 
@@ -50,12 +58,16 @@ class Plugin:
         broker.on_registered.extend(
             (self.master.registered, lambda answers: self.follower.tick()))
         self.tables = TableCopies(broker, lambda: self.master.requests)
+        members = self._members = Members(broker)
+        exchange = self._exchange = Exchange(broker, self._master_came)
+        self.acting = ActingMaster(broker, members, self.master, exchange, self._master_came)
+        self.pre_online = PreOnline(broker, members, exchange, self.slaves, self.follower)
         self._role_change = RoleChange(broker, self.tables, self.follower.stop, self._follow)
 
     @staticmethod
     @hookimpl
     def register_settings() -> Sequence[Setting]:
-        return SETTINGS
+        return (*SETTINGS, *ACTING_SETTINGS)
 
     @staticmethod
     @hookimpl
@@ -68,7 +80,19 @@ class Plugin:
                 PeriodicTask("look after the connection to the master", _TICK_MS, _TICK_MS,
                              self.follower.tick),
                 PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
-                             self.tables.copy_due)]
+                             self.tables.copy_due),
+                *(self._acting_tasks() if self.acting.is_on else ())]
+
+    def _acting_tasks(self) -> Sequence[PeriodicTask]:
+        """The tasks of a group whose slaves may stand in for their master."""
+        settings = self._broker.settings
+        return (PeriodicTask("say that this broker lives", _ACTING_FIRST_MS,
+                             lambda: settings.int("brokerHeartbeatInterval"),
+                             self._members.heartbeat),
+                PeriodicTask("look who is in the group", _ACTING_FIRST_MS,
+                             lambda: settings.int("syncBrokerMemberGroupPeriod"),
+                             self.acting.sync),
+                PeriodicTask("come online", 0, _TICK_MS, self.pre_online.step))
 
     @hookimpl
     def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
@@ -77,7 +101,8 @@ class Plugin:
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
         requests = ReplicationRequests(self._broker, self.slaves, self.follower)
-        return [*requests.handlers(), self._role_change.handler()]
+        return [*requests.handlers(), self._role_change.handler(), self._exchange.handler(),
+                self.acting.handler()]
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:
@@ -91,6 +116,12 @@ class Plugin:
     async def _start(self) -> None:
         """:raises SettingsError: when this broker cannot have its role, or its port."""
         broker = self._broker
+        self._exchange.first_end = broker.store.commit_log.max_offset
+        if self.acting.is_on:
+            broker.identity.enable_acting_master = True
+            broker.identity.heartbeat_timeout_ms = broker.settings.int(
+                "brokerNotActiveTimeoutMillis")
+            broker.identity.registers = not has_pre_online(broker)
         await return_as_master(broker)
         try:
             self.slaves.start()
@@ -105,7 +136,13 @@ class Plugin:
     def on_role_change(self, role: str, broker_id: int) -> None:
         if self._has_started:
             self.slaves.role_changed()
+            self.acting.role_changed()
             self._follow()
+
+    def _master_came(self, requests: str, replication: str) -> None:
+        """The master is there, as it says itself."""
+        self.master.came(requests, replication)
+        self.follower.retry()
 
     def _follow(self) -> None:
         """Follow the master if there is one to follow."""

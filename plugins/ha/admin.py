@@ -1,10 +1,9 @@
-"""Requests about replication: 905, 907, 908.
+"""Requests about replication: 907, 908.
 
-A master has nothing to do when it is told which broker of its group has the lowest id (905), or
-how far a master is flushed (908): both are for slaves. A slave notes the latter and shows it; here
-it does not stand in for its master, so that the former changes nothing.
+A master has nothing to do when it is told how far a master is flushed (908): a slave notes it and
+shows it.
 
-Source: AdminBrokerProcessor.notifyMinBrokerIdChange, getBrokerHaStatus, resetMasterFlushOffset,
+Source: AdminBrokerProcessor.getBrokerHaStatus, resetMasterFlushOffset,
 DefaultHAService.getRuntimeInfo @5.3.3.
 """
 
@@ -18,10 +17,7 @@ from twistmq.broker.api.bodies import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from twistmq.broker.api.headers import (
-    NotifyMinBrokerIdChangeRequestHeader,
-    ResetMasterFlushOffsetHeader,
-)
+from twistmq.broker.api.headers import ResetMasterFlushOffsetHeader
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -44,8 +40,6 @@ class ReplicationRequests:
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
-            RequestHandler(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, lambda request: Reply(),
-                           NotifyMinBrokerIdChangeRequestHeader),
             RequestHandler(RequestCode.GET_BROKER_HA_STATUS, self._status, EmptyHeader),
             RequestHandler(RequestCode.RESET_MASTER_FLUSH_OFFSET, self._reset,
                            ResetMasterFlushOffsetHeader),

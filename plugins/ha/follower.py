@@ -79,6 +79,11 @@ class Follower:
             self._try_ms, self._pause_ms = 0, _PAUSE_FIRST_MS
             self._lost_ms = self._now_ms()
 
+    def retry(self) -> None:
+        """Try at once to connect, since the master is there."""
+        self._try_ms = self._now_ms()
+        self.tick()
+
     def stop(self) -> None:
         """Follow no longer; nothing is appended after this."""
         self._runs = False

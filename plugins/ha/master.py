@@ -4,7 +4,7 @@ A registration is answered with both addresses of the live master, or without an
 The address of the replication port stays then, because the master comes back to it; the one for
 requests does not.
 
-Source: BrokerController.handleRegisterBrokerResult @5.3.3.
+Source: BrokerController.handleRegisterBrokerResult, onMasterOffline, onMasterOnline @5.3.3.
 """
 
 from __future__ import annotations
@@ -63,3 +63,13 @@ class MasterAddress:
         self.is_told = True
         self._told = answer.master_address or ""
         self._told_ha = answer.ha_address or self._told_ha
+
+    def came(self, requests: str, replication: str) -> None:
+        """The master is there, as it says itself or a name server does."""
+        self.is_told = True
+        self._told, self._told_ha = requests, replication
+
+    def left(self, requests: str) -> None:
+        """The broker at this address is gone: it is asked for nothing if it was the master."""
+        if requests == self._told:
+            self._told = self._told_ha = ""

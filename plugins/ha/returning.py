@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from twistmq.broker.api import Broker
 
-__all__ = ["return_as_master"]
+__all__ = ["return_as_master", "take_back"]
 
 _log = Logger()
 
@@ -59,7 +59,7 @@ async def return_as_master(broker: Broker) -> None:
                           "as its slave, by brokerRole=SLAVE and a brokerId above 0")
     slaves = [address for broker_id, address in sorted(members.items())
               if broker_id != MASTER_ID and address != broker.broker_address]
-    await gatherResults([Deferred.fromCoroutine(_take_back(broker, slave)) for slave in slaves])
+    await gatherResults([Deferred.fromCoroutine(take_back(broker, slave)) for slave in slaves])
 
 
 async def _is_master(broker: Broker, address: str) -> bool:
@@ -71,7 +71,8 @@ async def _is_master(broker: Broker, address: str) -> bool:
     return table.get("brokerActive") != "false"
 
 
-async def _take_back(broker: Broker, slave: str) -> None:
+async def take_back(broker: Broker, slave: str) -> None:
+    """Take the larger consumer offsets of a slave; a failure is logged."""
     try:
         body = await ask(broker, slave, RequestCode.GET_ALL_CONSUMER_OFFSET)
         theirs = offsets_of(await decode_body(broker, LmqConsumerOffsetSerializeWrapper, body))

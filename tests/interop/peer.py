@@ -167,6 +167,8 @@ class Peer:
     properties: dict[str, str] = field(default_factory=dict)
     #: More of them, of the broker only.
     broker_properties: dict[str, str] = field(default_factory=dict)
+    #: The name server's, beside its port.
+    namesrv_settings: dict[str, str] = field(default_factory=dict)
     #: What this object started itself, by name.
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -197,7 +199,8 @@ class Peer:
 
     def start_namesrv(self) -> None:
         """Start the name server alone."""
-        self._launch("namesrv", NAMESRV_MAIN, {"listenPort": str(self.namesrv_port)})
+        self._launch("namesrv", NAMESRV_MAIN, {
+            "listenPort": str(self.namesrv_port), **self.namesrv_settings})
 
     def start_broker(self) -> None:
         """Start the broker alone."""

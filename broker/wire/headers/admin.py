@@ -1,16 +1,17 @@
-"""Headers of looking after a broker (26, 315, 317, 353, 905, 908, 1008).
+"""Headers of looking after a broker (26, 315, 317, 353, 905, 906, 908, 1008).
 
 Source: GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader,
 GetConsumeStatsInBrokerHeader, UpdateGroupForbiddenRequestHeader,
-NotifyMinBrokerIdChangeRequestHeader, NotifyBrokerRoleChangedRequestHeader,
-ResetMasterFlushOffsetHeader @5.3.3.
+NotifyMinBrokerIdChangeRequestHeader, ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader,
+NotifyBrokerRoleChangedRequestHeader, ResetMasterFlushOffsetHeader @5.3.3.
 """
 
 from __future__ import annotations
 
 from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 
-__all__ = ["GetBrokerConfigResponseHeader", "GetConsumeStatsInBrokerHeader",
+__all__ = ["ExchangeHAInfoRequestHeader", "ExchangeHAInfoResponseHeader",
+           "GetBrokerConfigResponseHeader", "GetConsumeStatsInBrokerHeader",
            "NotifyBrokerRoleChangedRequestHeader",
            "NotifyMinBrokerIdChangeRequestHeader", "ResetMasterFlushOffsetHeader",
            "UpdateGroupForbiddenRequestHeader", "ViewBrokerStatsDataRequestHeader"]
@@ -56,6 +57,21 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
     min_broker_addr: str | None = None
     offline_broker_addr: str | None = None
     ha_broker_addr: str | None = None
+
+
+class ExchangeHAInfoRequestHeader(CommandHeader):
+    """A master tells a broker of its group where it is; without addresses it is asked."""
+
+    #: "host:port" of the replication port.
+    master_ha_address: str | None = None
+    #: Where the log ended when the master started, bytes.
+    master_flush_offset: Int64 | None = None
+    #: "host:port" for requests.
+    master_address: str | None = None
+
+
+class ExchangeHAInfoResponseHeader(ExchangeHAInfoRequestHeader):
+    """A master says where it is; nothing when it was told."""
 
 
 class NotifyBrokerRoleChangedRequestHeader(CommandHeader):

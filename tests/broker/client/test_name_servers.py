@@ -26,6 +26,8 @@ from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerResponseHeader,
 )
@@ -61,9 +63,10 @@ class FakeClient:
         return result
 
     async def invoke_oneway(
-        self, address: str, code: int, header: Any, body: bytes = b""
+        self, address: str, code: int, header: Any, body: bytes = b"", *,
+        timeout_ms: int | None = None,
     ) -> None:
-        await self.invoke(address, code, header, body, timeout_ms=0)
+        await self.invoke(address, code, header, body, timeout_ms=timeout_ms or 0)
 
 
 class NameServersTestCase(SynchronousTestCase):
@@ -275,7 +278,7 @@ class NeedRegisterTests(NameServersTestCase):
 
 
 class OtherTests(NameServersTestCase):
-    """Leaving, and heartbeats."""
+    """Leaving, and requests of plugins."""
 
     def test_unregistering_reaches_all_and_ignores_absent_ones(self) -> None:
         """All are told; one that is not there is no reason to fail."""
@@ -284,11 +287,29 @@ class OtherTests(NameServersTestCase):
         self.assertEqual(self.codes(), [("a:1", RequestCode.UNREGISTER_BROKER),
                                         ("b:2", RequestCode.UNREGISTER_BROKER)])
 
-    def test_a_heartbeat_is_one_way_and_names_the_broker(self) -> None:
-        """A heartbeat is one-way and says who lives."""
-        self.client.answers = {"a:1": reply(), "b:2": RemotingConnectError("no")}
-        call = self.servers.heartbeat(ME)
-        self.successResultOf(ensureDeferred(call))
-        self.assertEqual(self.codes(), [("a:1", RequestCode.BROKER_HEARTBEAT),
-                                        ("b:2", RequestCode.BROKER_HEARTBEAT)])
-        self.assertEqual(self.client.asked[0][2].broker_addr, "10.0.0.1:10911")
+    def test_all_are_told(self) -> None:
+        """One-way; one that is not there is no reason to fail."""
+        self.client.answers = {"a:1": RemotingConnectError("no"), "b:2": reply()}
+        header = BrokerHeartbeatRequestHeader(cluster_name="c", broker_addr="x", broker_name="n")
+        self.successResultOf(ensureDeferred(self.servers.tell(
+            RequestCode.BROKER_HEARTBEAT, header, b"body", timeout_ms=100)))
+        self.assertEqual(self.client.asked, [
+            (address, RequestCode.BROKER_HEARTBEAT, header, b"body")
+            for address in ("a:1", "b:2")])
+
+    def test_the_first_that_answers_is_asked(self) -> None:
+        """Whatever it answers; when none does the last failure is raised."""
+        header = GetBrokerMemberGroupRequestHeader(cluster_name="c", broker_name="n")
+
+        def ask() -> Deferred[RemotingCommand]:
+            return ensureDeferred(self.servers.ask(
+                RequestCode.GET_BROKER_MEMBER_GROUP, header, timeout_ms=100))
+
+        refusal = reply(ResponseCode.SYSTEM_ERROR)
+        self.client.answers = {"a:1": RemotingTimeout("late"), "b:2": refusal}
+        self.assertIs(self.successResultOf(ask()), refusal)
+        self.client.answers["b:2"] = RemotingConnectError("no")
+        error = self.failureResultOf(ask(), RemotingConnectError)
+        self.assertEqual(str(error.value), "no")
+        self.servers.addresses = []
+        self.failureResultOf(ask(), BrokerError)

@@ -250,6 +250,17 @@ class ConnectTests(SynchronousTestCase):
         protocol.makeConnection(transport)
         return transport
 
+    def test_a_one_way_request_that_is_late_is_not_sent(self) -> None:
+        """Its time is over when the connection is made; one that has time left is sent."""
+        late, in_time = (ensureDeferred(self.client.invoke_oneway(
+            "127.0.0.1:1", SILENT, None, b"late or not", timeout_ms=timeout_ms))
+            for timeout_ms in (1000, 2000))
+        self.reactor.advance(1.5)
+        sent = self.connect().value()
+        self.failureResultOf(late, RemotingTimeout)
+        self.successResultOf(in_time)
+        self.assertEqual(sent.count(b"late or not"), 1)
+
     def test_one_time_for_both(self) -> None:
         """The time it took to connect is not there any more for the answer."""
         self.reactor.advance(2.5)

@@ -293,6 +293,10 @@ class RegistrationTests(TestCase):
         self.assertEqual(told[0].ha_address.rpartition(":")[2], "78")
         self.assertEqual((told[1]["heartbeat_timeout_ms"], told[1]["enable_acting_master"]),
                          (10_000, True))
+        registered = len(self.name_servers.registered)
+        identity.registers = False
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(len(self.name_servers.registered), registered)
 
     async def test_only_what_differs(self) -> None:
         """Without forceRegister only when a name server has another version, but at the start."""

@@ -243,6 +243,11 @@ class RejectTests(GuardTestCase):
         self.assertEqual(passed(self.control.reject(several)), [3, 4])
         self.set(slaveReadEnable="true")
         self.assertEqual(passed(self.control.reject(several)), [1, 2, 3, 4])
+        kernel.identity.enable_acting_master = True
+        self.assertEqual(passed(self.control.reject(several)), [0, 1, 2, 3, 4],
+                         msg="the store refuses it")
+        self.set(slaveReadEnable="false")
+        self.assertEqual(passed(self.control.reject(several)), [0, 3, 4])
         kernel.set_role("ASYNC_MASTER", 0)
         self.assertFalse(self.round())
 

@@ -1,0 +1,134 @@
+"""The slave with the lowest id stands in for its master while that is gone.
+
+Name servers say who is there: each second they are asked, and they send a notice (905) when the
+lowest id of a group changed. The broker with that id is shown to clients as the master, without
+the permission to write.
+
+Source: BrokerController.syncBrokerMemberGroup, updateMinBroker, onMinBrokerChange,
+AdminBrokerProcessor.notifyMinBrokerIdChange @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.api import BrokerError, Reply, Request, RequestCode, RequestHandler
+from twistmq.broker.api.headers import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.broker.api.observe import Outage
+from twistmq.broker.api.wire import MASTER_ID
+from twistmq.plugins.ha.acting_settings import ACTING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.ha.exchange import Exchange
+    from twistmq.plugins.ha.master import MasterAddress
+    from twistmq.plugins.ha.members import Members
+
+__all__ = ["ActingMaster"]
+
+
+class ActingMaster:
+    """Knows whether one broker stands in for its master.
+
+    :param exchange: asks a master where it is.
+    :param came: called with the addresses of a master for requests and for replication.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, broker: Broker, members: Members, master: MasterAddress, exchange: Exchange,
+        came: Callable[[str, str], None],
+    ) -> None:
+        self._broker = broker
+        self._members = members
+        self._master = master
+        self._exchange = exchange
+        self._came = came
+        self.is_on = broker.settings.flag(ACTING)
+        #: The brokers of the group that name servers know, this one counted.
+        self.alive = broker.settings.int("totalReplicas")
+        #: The lowest id of the group and its address; None before it is known.
+        self.lowest: tuple[int, str] | None = None
+        self._outage = Outage()
+
+    def role_changed(self) -> None:
+        """The lowest id is found again."""
+        self.lowest = None
+
+    # --- who is there
+
+    def handler(self) -> RequestHandler[NotifyMinBrokerIdChangeRequestHeader]:
+        """The row of NOTIFY_MIN_BROKER_ID_CHANGE (905)."""
+        return RequestHandler(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, self._notified,
+                              NotifyMinBrokerIdChangeRequestHeader)
+
+    def _notified(self, request: Request[NotifyMinBrokerIdChangeRequestHeader]) -> Reply:
+        header = request.header
+        if header.min_broker_id is not None:
+            self._found(header.min_broker_id, header.min_broker_addr or "",
+                        header.offline_broker_addr or "", header.ha_broker_addr or "")
+        return Reply()
+
+    def sync(self, _: int = 0) -> Deferred[None]:
+        """Ask who is in the group; periodic."""
+        return Deferred.fromCoroutine(self._sync())
+
+    async def _sync(self) -> None:
+        try:
+            members = await self._members.ask()
+        except BrokerError as error:
+            if self._outage.begins():
+                self.log.warn("name servers do not say who is in the group: {error}",
+                              error=str(error))
+            return
+        self._outage.ends()
+        if not members:
+            return
+        self.alive = len(members) + (self._broker.broker_id not in members)
+        lowest = min(members)
+        before = self.lowest
+        gone = before[1] if before is not None and before[0] < lowest else ""
+        self._found(lowest, members[lowest], gone)
+
+    def _found(self, lowest: int, address: str, gone: str, ha_address: str = "") -> None:
+        """Take in who has the lowest id; a broker that waits to be online does not stand in.
+
+        :param gone: the address of the broker that left, if one did.
+        :param ha_address: the replication port of the one that came, if that is told.
+        """
+        broker = self._broker
+        if not self.is_on or not broker.is_slave or not broker.identity.registers or (
+                self.lowest is not None and self.lowest[0] == lowest):
+            return
+        self.log.info("the lowest broker id of {name} is {lowest} now, at {address}",
+                      name=broker.broker_name, lowest=lowest, address=address)
+        self.lowest = lowest, address
+        self._act(lowest == broker.broker_id)
+        if gone:
+            self._master.left(gone)
+        if lowest == MASTER_ID and address:
+            if ha_address:
+                self._came(address, ha_address)
+            else:
+                Deferred.fromCoroutine(self._find(address))
+
+    def _act(self, is_acting: bool) -> None:
+        identity = self._broker.identity
+        if identity.is_acting != is_acting:
+            identity.is_acting = is_acting
+            self.log.info("this slave stands in for its master" if is_acting else
+                          "this slave does not stand in for its master any longer")
+
+    async def _find(self, address: str) -> None:
+        """Ask the master that came where it is replicated from."""
+        try:
+            await self._exchange.find(address)
+        except BrokerError as error:
+            self.log.warn("the master at {address} does not say where it is replicated from: "
+                          "{error}", address=address, error=str(error))

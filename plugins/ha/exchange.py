@@ -1,0 +1,94 @@
+"""EXCHANGE_BROKER_HA_INFO (906): a master and its slaves tell each other where the master is.
+
+A master that comes online tells each broker of its group; a slave that does asks its master.
+
+Differs from Apache: a broker without enableSlaveActingMaster, and a master, are not told where
+another master is. Apache's follow whoever says so.
+
+Source: AdminBrokerProcessor.updateBrokerHaInfo, BrokerOuterAPI.retrieveBrokerHaInfo,
+sendBrokerHaInfo @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twistmq.broker.api import (
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
+from twistmq.plugins.ha.ask import TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twistmq.broker.api import Broker
+
+__all__ = ["Exchange"]
+
+
+class Exchange:
+    """The requests of one broker, and its answers.
+
+    :param came: called with the master's addresses for requests and for replication.
+    """
+
+    def __init__(self, broker: Broker, came: Callable[[str, str], None]) -> None:
+        self._broker = broker
+        self._came = came
+        #: Where the log ended when this broker started, bytes.
+        self.first_end = 0
+
+    def handler(self) -> RequestHandler[ExchangeHAInfoRequestHeader]:
+        """The row of the request."""
+        return RequestHandler(RequestCode.EXCHANGE_BROKER_HA_INFO, self._exchange,
+                              ExchangeHAInfoRequestHeader)
+
+    def _own(self) -> ExchangeHAInfoResponseHeader:
+        broker = self._broker
+        port = (broker.identity.ha_port or broker.settings.int("haListenPort")
+                or int(broker.broker_address.rpartition(":")[2]) + 1)
+        return ExchangeHAInfoResponseHeader(
+            master_ha_address=f"{broker.settings.text('brokerIP2')}:{port}",
+            master_flush_offset=self.first_end, master_address=broker.broker_address)
+
+    def _exchange(self, request: Request[ExchangeHAInfoRequestHeader]) -> Reply:
+        header, broker = request.header, self._broker
+        if header.master_ha_address is None:
+            return Reply(header=None if broker.is_slave else self._own())
+        if broker.is_slave and broker.identity.enable_acting_master and header.master_address:
+            self._came(header.master_address, header.master_ha_address)
+        return Reply()
+
+    async def tell(self, address: str) -> None:
+        """Tell a broker of the group that this one is the master.
+
+        :raises BrokerError: when it does not take that.
+        """
+        await self._ask(address, self._own())
+
+    async def find(self, address: str) -> bool:
+        """Ask a master where it is; :returns: whether it says so.
+
+        :raises BrokerError: when it does not answer.
+        """
+        reply = await self._ask(address, ExchangeHAInfoRequestHeader())
+        if not reply.master_ha_address:
+            return False
+        self._came(reply.master_address or address, reply.master_ha_address)
+        return True
+
+    async def _ask(
+        self, address: str, header: ExchangeHAInfoRequestHeader
+    ) -> ExchangeHAInfoResponseHeader:
+        reply = await self._broker.host.ask_server(
+            address, RequestCode.EXCHANGE_BROKER_HA_INFO, header, timeout_ms=TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:
+            raise RequestRefused(reply.code, f"{address} answered {reply.code}: "
+                                             f"{reply.remark or 'no remark'}")
+        return reply.header(ExchangeHAInfoResponseHeader)

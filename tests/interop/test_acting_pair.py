@@ -1,0 +1,193 @@
+"""Pairs of our broker and Apache's whose slave stands in for its master, at either name server."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tests.interop.peer import Peer
+from tests.interop.servers import free_port
+from tests.interop.test_replication import COMMON, PairCase
+from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
+from tests.plugins.ha.test_acting_pair import ACTING
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing import RawClient, running_broker
+from twistmq.broker.testing.raw_client import pull_header, send_header
+from twistmq.broker.wire.bodies import KVTable, SubscriptionGroupConfig, TopicRouteData
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.broker.wire.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.broker.wire.record import records_of
+
+#: How long a change of a group may take, seconds: a Java slave looks for its master every 5 s.
+PATIENCE = 90.0
+
+
+class ActingCase(PairCase):
+    """Both brokers of a pair, and a name server of either kind."""
+
+    #: Of both brokers.
+    settings: ClassVar[dict[str, str]] = {**ACTING}
+
+    def apaches_name_server(self) -> str:
+        peer = Peer(self.folder / "names", namesrv_port=free_port(), heap="256m",
+                    namesrv_settings={"supportActingMaster": "true",
+                                      "notifyMinBrokerIdChanged": "true"})
+        self.addCleanup(peer.stop_one, "namesrv", kill=True)
+        peer.start_namesrv()
+        return peer.namesrv_address
+
+    def our_name_server(self) -> str:
+        beside = self.stack.enter_context(running_broker(
+            {**LOCAL, "brokerName": "beside"}, data=self.folder / "beside"))
+        for name in ("supportActingMaster", "notifyMinBrokerIdChanged"):
+            beside.call(beside.service.namesrv.settings.put, name, True)
+        return beside.namesrv_address
+
+    def lone(self, namesrv: str, folder: str, **settings: str) -> LoneBroker:
+        """A broker of ours."""
+        return self.stack.enter_context(lone_broker(self.folder / folder / "store", {
+            **COMMON, **self.settings, "namesrvAddr": namesrv, **settings}))
+
+    def java(self, namesrv: str, **settings: str) -> Any:
+        """A broker of Apache's."""
+        return self.start_apache(with_namesrv=False, namesrv_address=namesrv, settings={
+            **COMMON, **self.settings, **settings})
+
+    @staticmethod
+    def ask(address: str, code: int, header: CommandHeader | None = None) -> Any:
+        with RawClient(address) as client:
+            return client.request(code, header)
+
+    def route(self, namesrv: str) -> tuple[dict[int, str], int] | None:
+        """The addresses and the permission of the topic as a client sees them."""
+        reply = self.ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                         GetRouteInfoRequestHeader(topic="T"))
+        if reply.code:
+            return None
+        route = TopicRouteData.decode(reply.body)
+        return dict(route.broker_datas[0].broker_addrs), route.queue_datas[0].perm
+
+    def wait_for_route(self, namesrv: str, addresses: dict[int, str], perm: int) -> None:
+        wait_until(lambda: self.route(namesrv) == (addresses, perm),
+                   f"the route is {addresses} with {perm}", PATIENCE)
+
+    def is_active(self, address: str) -> str:
+        reply = self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.decode(reply.body).table["brokerActive"] if reply.body else ""
+
+    def offset(self, address: str) -> int | None:
+        """The place of group g in queue 0."""
+        reply = self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET,
+                         QueryConsumerOffsetRequestHeader(
+                             consumer_group="g", topic="T", queue_id=0))
+        if reply.code:
+            return None
+        found = reply.header(QueryConsumerOffsetResponseHeader).offset
+        return None if found is None else int(found)
+
+    def commit(self, address: str, offset: int) -> None:
+        reply = self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET,
+                         UpdateConsumerOffsetRequestHeader(
+                             consumer_group="g", topic="T", queue_id=0, commit_offset=offset))
+        self.assertEqual(reply.code, 0)
+
+    def create(self, *addresses: str) -> None:
+        """Make the topic and the group."""
+        for address in addresses:
+            with RawClient(address) as client:
+                reply = client.request(
+                    RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
+                        topic="T", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4,
+                        perm=6, topic_filter_type="SINGLE_TAG"))
+                self.assertEqual(reply.code, 0, reply.remark)
+                reply = client.request(
+                    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None,
+                    SubscriptionGroupConfig("g").encode())
+                self.assertEqual(reply.code, 0, reply.remark)
+
+    def stands_in(self, address: str) -> None:
+        """The slave serves reads and takes no sends."""
+        wait_until(lambda: self.is_active(address) == "true", "the slave is active", PATIENCE)
+        with RawClient(address) as client:
+            reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
+                "T", group="g", queue_id=0, offset=0))
+            self.assertEqual(len(list(records_of(reply.body))), 5)
+            reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header("T", 0), b"x")
+            self.assertEqual(reply.code, ResponseCode.SERVICE_NOT_AVAILABLE, reply.remark)
+        self.commit(address, 4)
+
+    def returns(self, namesrv: str, master: str, slave: str) -> None:
+        """The master is there again, with the place of the group, and the slave is a slave."""
+        self.wait_for_route(namesrv, {0: master, 1: slave}, 6)
+        self.assertEqual(self.offset(master), 4)
+        wait_until(lambda: self.is_active(slave) == "false", "the slave is not active", PATIENCE)
+        self.assertEqual(self.is_active(master), "true")
+        self.assertEqual(set(self.send(master, 20)), {0})
+        wait_until(lambda: self.end_of(slave) == self.end_of(master), "the slave has all", PATIENCE)
+
+
+class OurSlaveTests(ActingCase):
+    """Our slave of a master of 5.3.3, at Apache's name server."""
+
+    def name_server(self) -> str:
+        return self.apaches_name_server()
+
+    def test_it_stands_in_while_the_master_is_dead(self) -> None:
+        """It is shown as the master once that is killed, until it is back."""
+        namesrv = self.name_server()
+        java = self.java(namesrv)
+        master = f"127.0.0.1:{java.broker_port}"
+        wait_until(lambda: self.is_active(master) == "true", "the master is online", PATIENCE)
+        slave = self.lone(namesrv, "slave", brokerRole="SLAVE", brokerId="1")
+        address = slave.kernel.broker_address
+        self.create(master)
+        self.assertEqual(set(self.send(master, 20)), {0})
+        self.commit(master, 2)
+        self.wait_for_route(namesrv, {0: master, 1: address}, 6)
+        wait_until(lambda: self.end_of(address) == self.end_of(master), "the slave has all")
+        wait_until(lambda: self.offset(address) == 2, "the place is copied")
+        java.stop_one("broker", kill=True)
+        self.wait_for_route(namesrv, {0: address}, 4)
+        self.stands_in(address)
+        java.start_broker()
+        self.returns(namesrv, master, address)
+
+
+class NewRequestsTests(OurSlaveTests):
+    """The same by the requests that name servers before 5 do not know, at our name server."""
+
+    settings: ClassVar[dict[str, str]] = {**ACTING, "compatibleWithOldNameSrv": "false"}
+
+    def name_server(self) -> str:
+        return self.our_name_server()
+
+
+class OurMasterTests(ActingCase):
+    """Our master with a slave of 5.3.3."""
+
+    def test_the_slave_stands_in_while_our_master_is_gone(self) -> None:
+        """The master waits for it before it is shown again."""
+        namesrv = self.apaches_name_server()
+        master = self.lone(namesrv, "master")
+        address = master.kernel.broker_address
+        java = self.java(namesrv, brokerRole="SLAVE", brokerId="1")
+        slave = f"127.0.0.1:{java.broker_port}"
+        # A Java slave copies topics and groups after a minute.
+        self.create(address, slave)
+        self.assertEqual(set(self.send(address, 20)), {0})
+        self.wait_for_route(namesrv, {0: address, 1: slave}, 6)
+        wait_until(lambda: self.end_of(slave) == self.end_of(address), "the slave has all",
+                   PATIENCE)
+        self.stack.close()
+        self.wait_for_route(namesrv, {0: slave}, 4)
+        self.stands_in(slave)
+        again = self.lone(namesrv, "master", listenPort=address.rpartition(":")[2],
+                          haListenPort=str(free_port()))
+        self.assertFalse(again.kernel.identity.registers)
+        self.returns(namesrv, address, slave)
+        self.assertTrue(again.plugin.slaves.links)

@@ -1,0 +1,383 @@
+"""A slave that stands in for its master, and brokers that wait before they register."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.logger import capturedLogs, formatEvent
+
+from tests.kernel_case import run_task
+from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import (
+    BrokerData,
+    BrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.admin import (
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
+    NotifyMinBrokerIdChangeRequestHeader,
+)
+from twistmq.plugins import ha
+from twistmq.plugins.ha.pre_online import has_pre_online
+
+LOOK, HEARTBEAT, ONLINE = "look who is in the group", "say that this broker lives", "come online"
+OTHER = "127.0.0.1:10931"
+MASTER_HA = "127.0.0.1:10912"
+ACTING = {"enableSlaveActingMaster": "true", "totalReplicas": "2"}
+HA_ADDRESS = {"brokerIP2": "127.0.0.1", "haListenPort": "10912"}
+
+
+class ActingCase(GroupCase):
+    """A master and a slave that may stand in for it; ``members`` is what name servers know."""
+
+    master_settings: Mapping[str, str] = {**ACTING, "skipPreOnline": "true", **HA_ADDRESS}
+    slave_settings: Mapping[str, str] = {**ACTING, "skipPreOnline": "true", "ha.master": ""}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.told: list[tuple[int, Any, bytes, int]] = []
+        self.asked_names: list[tuple[int, Any]] = []
+        for box in (self.master, self.slave):
+            box.host.find_route = self.find_route
+            box.host.find_members = self.find_members
+            box.host.ask_name_server = self.ask_name_server
+            box.host.tell_name_servers = self.tell_name_servers
+
+    def known(self) -> dict[int, str]:
+        if isinstance(self.members, BrokerError):
+            raise self.members
+        return self.members
+
+    async def find_route(self, topic: str) -> TopicRouteData | None:
+        self.asked_names.append((RequestCode.GET_ROUTEINFO_BY_TOPIC, topic))
+        name = self.master.kernel.broker_name
+        if topic != f"rmq_sys_SYNC_BROKER_MEMBER_{name}" or not self.known():
+            return None
+        cluster = self.master.kernel.cluster_name
+        return TopicRouteData(broker_datas=[
+            BrokerData("other", name, {5: OTHER}), BrokerData(cluster, name, self.known())])
+
+    async def ask_name_server(
+        self, code: int, header: CommandHeader, *, timeout_ms: int
+    ) -> RemotingCommand:
+        self.asked_names.append((code, header))
+        return RemotingCommand(0, body=GetBrokerMemberGroupResponseBody(BrokerMemberGroup(
+            "C", "a", self.known())).encode())
+
+    async def tell_name_servers(
+        self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
+    ) -> None:
+        self.told.append((code, header, body, timeout_ms))
+
+    @staticmethod
+    def plugin(box: KernelBox) -> ha.Plugin:
+        plugin = box.kernel.hooks.find(ha.Plugin)
+        assert plugin is not None
+        return plugin
+
+    def look(self, members: dict[int, str], box: KernelBox | None = None) -> bool:
+        """Name servers know these; :returns: whether the slave stands in."""
+        self.members = members
+        box = box or self.slave
+        run_task(box, LOOK)
+        return box.kernel.identity.is_acting
+
+    def notice(self, **fields: Any) -> None:
+        reply = self.slave.ask(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+                               NotifyMinBrokerIdChangeRequestHeader(**fields))
+        self.assertEqual(reply.code, 0)
+
+    def exchange(self, box: KernelBox, **fields: Any) -> ExchangeHAInfoResponseHeader:
+        reply = box.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoRequestHeader(**fields))
+        self.assertEqual((reply.code, reply.remark), (0, None))
+        return reply.header(ExchangeHAInfoResponseHeader)
+
+    def exchanges(self) -> list[str]:
+        """The brokers that were asked where a master is, or told."""
+        return [address for address, code in self.asked
+                if code == RequestCode.EXCHANGE_BROKER_HA_INFO]
+
+    def addresses(self) -> tuple[str, str]:
+        """Where the slave believes its master to be."""
+        master = self.plugin(self.slave).master
+        return master.requests, master.replication
+
+
+class LowestIdTests(ActingCase):
+    """The slave with the lowest id stands in."""
+
+    def test_it_stands_in_while_it_has_the_lowest_id(self) -> None:
+        """A lower one, of the master or another slave, ends that; no group says nothing."""
+        self.assertFalse(self.look({0: MASTER, 1: SLAVE}))
+        self.assertTrue(self.look({1: SLAVE, 2: OTHER}))
+        self.assertTrue(self.look({}))
+        self.assertFalse(self.look({0: MASTER, 1: SLAVE}))
+        self.assertTrue(self.look({1: SLAVE}))
+
+    def test_name_servers_that_do_not_answer_change_nothing(self) -> None:
+        """That is said once."""
+        self.look({1: SLAVE})
+        with capturedLogs() as events:
+            for _ in range(2):
+                self.members = BrokerError("there are no name servers")
+                run_task(self.slave, LOOK)
+        self.assertTrue(self.slave.kernel.identity.is_acting)
+        lines = [formatEvent(event) or "" for event in events]
+        self.assertEqual(sum("do not say who is in the group" in line for line in lines), 1)
+
+    def test_a_notice_is_as_good(self) -> None:
+        """It says who left, and where a master that came is replicated from."""
+        self.look({0: MASTER, 1: SLAVE})
+        self.assertEqual(self.addresses(), (MASTER, MASTER_HA))
+        self.notice(min_broker_id=1, min_broker_addr=SLAVE, offline_broker_addr=MASTER)
+        self.assertTrue(self.slave.kernel.identity.is_acting)
+        self.assertEqual(self.addresses(), ("", ""))
+        self.asked.clear()
+        self.notice(min_broker_id=0, min_broker_addr=OTHER, ha_broker_addr="127.0.0.1:10932")
+        self.assertFalse(self.slave.kernel.identity.is_acting)
+        self.assertEqual(self.addresses(), (OTHER, "127.0.0.1:10932"))
+        self.assertEqual(self.exchanges(), [])
+
+    def test_a_notice_without_an_id_changes_nothing(self) -> None:
+        self.notice()
+        self.assertFalse(self.slave.kernel.identity.is_acting)
+
+    def test_a_master_that_came_is_asked_where_it_is_replicated_from(self) -> None:
+        """The slave forgets the address of one that left, and of no other."""
+        self.look({0: MASTER, 1: SLAVE})
+        self.assertEqual(self.exchanges(), [MASTER])
+        self.look({2: OTHER})
+        self.assertEqual(self.addresses(), ("", ""))
+        self.look({0: MASTER})
+        self.notice(min_broker_id=1, offline_broker_addr=OTHER)
+        self.assertEqual(self.addresses(), (MASTER, MASTER_HA))
+
+    def test_a_master_stands_in_for_no_broker(self) -> None:
+        """Nor does a slave that became master, or a broker without the setting."""
+        self.assertFalse(self.look({0: MASTER}, self.master))
+        self.look({1: SLAVE})
+        self.slave.kernel.set_role("ASYNC_MASTER", 0)
+        self.assertFalse(self.slave.kernel.identity.is_acting)
+        self.slave.stop()
+        self.slave_settings = {"ha.master": ""}
+        self.slave = self.start_slave()
+        self.notice(min_broker_id=1, min_broker_addr=SLAVE)
+        self.assertFalse(self.slave.kernel.identity.is_acting)
+        self.assertNotIn(LOOK, [task.name for task in self.slave.kernel.periodic_tasks])
+
+    def test_registrations_say_so(self) -> None:
+        """And after how long a silence the broker is gone."""
+        identity = self.slave.kernel.identity
+        self.assertEqual((identity.enable_acting_master, identity.heartbeat_timeout_ms),
+                         (True, 10_000))
+
+
+class NameServerTests(ActingCase):
+    """The requests to name servers, of both kinds."""
+
+    def test_those_before_5(self) -> None:
+        """The group is the route of a topic, and asking for a version a sign of life."""
+        self.look({1: SLAVE})
+        self.assertEqual(self.asked_names, [
+            (RequestCode.GET_ROUTEINFO_BY_TOPIC, "rmq_sys_SYNC_BROKER_MEMBER_"
+             + self.slave.kernel.broker_name)])
+        run_task(self.slave, HEARTBEAT)
+        [(code, header, body, timeout_ms)] = self.told
+        kernel = self.slave.kernel
+        self.assertEqual((code, timeout_ms), (RequestCode.QUERY_DATA_VERSION, 1000))
+        self.assertEqual((header.broker_name, header.broker_addr, header.cluster_name,
+                          header.broker_id), (kernel.broker_name, SLAVE, kernel.cluster_name, 1))
+        self.assertEqual(body, kernel.topic_config.data_version.encode())
+
+    def test_those_of_5(self) -> None:
+        """They have requests for both."""
+        self.slave.settings.put("compatibleWithOldNameSrv", False)
+        self.assertTrue(self.look({1: SLAVE}))
+        [(code, header)] = self.asked_names
+        self.assertEqual((code, header.broker_name), (
+            RequestCode.GET_BROKER_MEMBER_GROUP, self.slave.kernel.broker_name))
+        run_task(self.slave, HEARTBEAT)
+        self.assertEqual((self.told[0][0], self.told[0][1].broker_addr, self.told[0][2]),
+                         (RequestCode.BROKER_HEARTBEAT, SLAVE, b""))
+
+    def test_a_refusal_is_no_group(self) -> None:
+        """Nor is an answer without one."""
+        async def refuse(code: int, header: CommandHeader, *, timeout_ms: int) -> RemotingCommand:
+            return answers.pop()
+
+        self.look({1: SLAVE})
+        self.slave.settings.put("compatibleWithOldNameSrv", False)
+        self.slave.host.ask_name_server = refuse
+        for answer in (RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+                       RemotingCommand(0, body=b"{}")):
+            answers = [answer]
+            run_task(self.slave, LOOK)
+            self.assertEqual(answers, [])
+        self.assertTrue(self.slave.kernel.identity.is_acting)
+
+
+class ExchangeTests(ActingCase):
+    """EXCHANGE_BROKER_HA_INFO (906)."""
+
+    def test_a_master_says_where_it_is(self) -> None:
+        """With where its log ended when it started."""
+        self.send()
+        end = self.master.kernel.store.commit_log.max_offset
+        self.master.stop()
+        self.master = self.start_master()
+        self.send()
+        found = self.exchange(self.master)
+        self.assertEqual((found.master_address, found.master_ha_address, found.master_flush_offset),
+                         (MASTER, MASTER_HA, end))
+        self.assertEqual(self.exchange(self.slave), ExchangeHAInfoResponseHeader())
+
+    def test_a_slave_follows_the_master_that_tells_it(self) -> None:
+        """A master does not, nor does a broker without the setting."""
+        self.exchange(self.slave, master_address=OTHER, master_ha_address="127.0.0.1:10932",
+                      master_flush_offset=0)
+        self.assertEqual(self.addresses(), (OTHER, "127.0.0.1:10932"))
+        self.exchange(self.master, master_address=OTHER, master_ha_address="127.0.0.1:10932")
+        self.assertEqual(self.plugin(self.master).master.requests, "")
+        self.slave.stop()
+        self.slave_settings = {"ha.master": ""}
+        self.slave = self.start_slave()
+        self.exchange(self.slave, master_address=OTHER, master_ha_address="127.0.0.1:10932")
+        self.assertEqual(self.addresses(), ("", ""))
+
+
+class PreOnlineCase(ActingCase):
+    """Brokers of a group of two, which start while name servers know ``members``."""
+
+    master_settings: Mapping[str, str] = {**ACTING, **HA_ADDRESS}
+    slave_settings: Mapping[str, str] = {**ACTING, "ha.master": ""}
+
+    def _joined(self, box: KernelBox, address: str) -> KernelBox:
+        self.assertTrue(box.kernel.identity.registers, "there are no name servers")
+        box.host.has_name_servers = True
+        box.kernel.identity.registers = False
+        return super()._joined(box, address)
+
+    def online(self, box: KernelBox) -> bool:
+        """Go on; :returns: whether it registers."""
+        run_task(box, ONLINE)
+        return box.kernel.identity.registers
+
+
+class SlaveOnlineTests(PreOnlineCase):
+    """A slave waits until it follows its master."""
+
+    def test_it_asks_its_master_and_waits(self) -> None:
+        """The reason is logged once; heartbeats wait too, and no lowest id counts."""
+        self.members = {0: MASTER}
+        with capturedLogs() as events:
+            self.assertFalse(self.online(self.slave))
+            self.assertFalse(self.online(self.slave))
+        self.assertEqual(self.addresses(), (MASTER, MASTER_HA))
+        said = [formatEvent(event) for event in events]
+        self.assertEqual(said.count(
+            f"this broker does not register yet: it is not connected to its master, {MASTER}"), 1)
+        run_task(self.slave, HEARTBEAT)
+        self.assertEqual(self.told, [])
+        self.assertFalse(self.look({1: SLAVE}))
+        follower = self.plugin(self.slave).follower
+        follower.link = object()  # type: ignore[assignment]
+        self.assertTrue(self.online(self.slave))
+        follower.link = None
+        run_task(self.slave, HEARTBEAT)
+        self.assertEqual(len(self.told), 1)
+
+    def test_it_registers_at_once_without_a_master(self) -> None:
+        """Its own address that name servers still know is no other broker."""
+        registered: list[int] = []
+        self.slave.host.on_topic_change.append(lambda: registered.append(1))
+        self.members = {1: SLAVE, 2: OTHER}
+        self.assertTrue(self.online(self.slave))
+        self.assertEqual(registered, [1])
+        self.assertTrue(self.look({1: SLAVE, 2: OTHER}))
+
+    def test_it_waits_for_name_servers_and_a_master_that_answers(self) -> None:
+        self.members = BrokerError("there are no name servers")
+        self.assertFalse(self.online(self.slave))
+        self.members = {0: OTHER}
+        self.assertFalse(self.online(self.slave))
+        self.assertEqual(self.plugin(self.slave).pre_online.fault, f"cannot connect to {OTHER}")
+
+
+class MasterOnlineTests(PreOnlineCase):
+    """A master waits until its slaves follow it."""
+
+    def test_it_tells_its_slave_and_takes_its_offsets(self) -> None:
+        """Once that is connected."""
+        for _ in range(5):
+            self.send()
+        self.slave.kernel.consumer_offset.commit("peer", "g", "T", 0, 4)
+        self.members = {0: MASTER, 1: SLAVE}
+        self.assertFalse(self.online(self.master))
+        self.assertEqual(self.addresses(), (MASTER, MASTER_HA))
+        self.connect(1)
+        self.assertTrue(self.online(self.master))
+        self.assertEqual(self.master.kernel.consumer_offset.query("g", "T", 0), 4)
+
+    def test_it_waits_for_each_slave_of_a_host(self) -> None:
+        """One connection of a host stands for one of its brokers."""
+        self.servers[OTHER] = self.slave
+        self.members = {1: SLAVE, 2: OTHER}
+        self.connect(1)
+        self.assertFalse(self.online(self.master))
+        self.assertIn(f"the slave at {OTHER} is not connected",
+                      self.plugin(self.master).pre_online.fault)
+        self.connect(2)
+        self.assertTrue(self.online(self.master))
+
+    def test_it_registers_at_once_when_it_is_alone(self) -> None:
+        self.assertTrue(self.online(self.master))
+
+    def connect(self, count: int) -> None:
+        """So many connections of the slaves' host have reported."""
+        links = self.plugin(self.master).slaves._links
+        while len(links) < count:
+            link = self.plugin(self.master).slaves.connected(_Peer())
+            assert link is not None
+            link.transport = _Transport()
+            link.connectionMade()
+            link.dataReceived(bytes(8))
+
+
+class _Peer:
+    host, port = "127.0.0.1", 50_000
+
+
+class _Transport:
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def abortConnection(self) -> None:
+        pass
+
+
+class StartTests(GroupCase):
+    """Which brokers wait."""
+
+    def waits(self, **settings: str) -> bool:
+        self.slave.stop()
+        self.slave_settings = settings
+        self.slave = self.start_slave()
+        self.slave.host.has_name_servers = True
+        return has_pre_online(self.slave.kernel)
+
+    def test_only_in_groups_of_several_with_the_setting(self) -> None:
+        self.assertTrue(self.waits(**ACTING))
+        self.assertFalse(self.waits(**{**ACTING, "totalReplicas": "1"}))
+        self.assertFalse(self.waits(totalReplicas="2"))
+        self.assertFalse(self.waits(**ACTING, skipPreOnline="true"))
