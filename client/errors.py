@@ -188,10 +188,17 @@ _BY_CODE: Final[dict[int, type[RequestRefused]]] = {
 }
 
 
+#: Characters of a remark that an error has; logs have errors.
+REMARK_MAX: Final = 2000
+
+
 def refusal(code: int, remark: str | None, address: str) -> RequestRefused:
     """The error for a reply that is no success.
 
     :param code: the reply's response code.
     """
     kind = _BY_CODE.get(code, RequestRefused)
-    return kind(code, f"{address} answered {code}: {remark or 'no remark'}")
+    text = remark or "no remark"
+    if len(text) > REMARK_MAX:
+        text = f"{text[:REMARK_MAX]}... ({len(text)} characters)"
+    return kind(code, f"{address} answered {code}: {text}")

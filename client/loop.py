@@ -40,6 +40,8 @@ log = logging.getLogger("twistmq.client")
 
 #: Threads for functions that block.
 _WORKERS: Final = 4
+#: When an engine that failed runs again at the latest, ms.
+_FAILED_MS: Final = 1000.0
 
 
 class Loop:
@@ -184,10 +186,10 @@ class Loop:
         for engine in list(self._engines):
             try:
                 next_ms = self._run_engine(engine)
-            except Exception as error:
-                log.exception("the client failed, and closes")
-                self._fail(engine, error)
-                continue
+            except Exception:
+                # A fault of the client's code. One that stays is not to fill the log.
+                log.exception("the client failed, and goes on")
+                next_ms = time.monotonic() * 1000 + _FAILED_MS
             if next_ms is not None and (due_ms is None or next_ms < due_ms):
                 due_ms = next_ms
         return due_ms
@@ -201,12 +203,6 @@ class Loop:
                 return next_ms
             for effect in effects:
                 self._do(engine, effect)
-
-    def _fail(self, engine: Engine, error: Exception) -> None:
-        """Close an engine that raised, which is a fault of the client's code."""
-        self._engines.pop(engine, None)
-        for each in [each for each in self._sockets.values() if each.engine is engine]:
-            each.lost(f"the client failed: {error}")
 
     # --- effects
 
@@ -236,6 +232,9 @@ class Loop:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM,
                                        flags=socket.AI_NUMERICHOST)
+        except ValueError as error:
+            # A name that DNS cannot have.
+            each.lost(str(error))
         except OSError:
             self._in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
                             lambda result, error: self._resolved(each, result, error))

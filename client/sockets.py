@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import selectors
 import socket
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import ssl
 
 __all__ = ["ClientSocket"]
+
+log = logging.getLogger("twistmq.client")
 
 #: Bytes that one read asks for.
 _READ_SIZE: Final = 1 << 18
@@ -77,7 +80,12 @@ class ClientSocket:
         """
         reason = "the name has no address"
         for family, kind, protocol, _, where in found:
-            opening = socket.socket(family, kind, protocol)
+            try:
+                opening = socket.socket(family, kind, protocol)
+            except OSError as error:
+                # The process has as many files open as it may, for one.
+                reason = str(error)
+                continue
             opening.setblocking(False)
             opening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             code = opening.connect_ex(where)
@@ -97,8 +105,12 @@ class ClientSocket:
                 raise OSError(code, os.strerror(code))
             if self._tls is not None:
                 self._unwatch()
-                opening = self._socket = self._secure = self._tls.wrap_socket(
-                    opening, server_hostname=self._host, do_handshake_on_connect=False)
+                try:
+                    opening = self._socket = self._secure = self._tls.wrap_socket(
+                        opening, server_hostname=self._host, do_handshake_on_connect=False)
+                except ValueError as error:
+                    raise OSError(f"no certificate can have the name {self._host!r}: {error}"
+                                  ) from None
         if self._secure is not None and not self._shook_hands(self._secure):
             return
         self._is_connected = True
@@ -138,6 +150,10 @@ class ClientSocket:
         except OSError as error:
             if not _is_not_ready(error):
                 self.lost(error.strerror or str(error))
+        except Exception as error:
+            # A fault of the client's code. Without an end the selector would say it again at once.
+            log.exception("the connection to %s ends: the client failed", self._host)
+            self.lost(f"the client failed: {error!r}")
 
     def _read(self, own: socket.socket) -> None:
         data = own.recv(_READ_SIZE)

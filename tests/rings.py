@@ -50,6 +50,7 @@ _PLACES: Final = {
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",
     "broker/store/test_simulation_mutations.py": "crash",
+    "client/core/test_hostile_brokers.py": "crash",
     "client/event_loop/test_iterations.py": "crash",
     "client/test_simulation.py": "crash",
     "client/test_simulation_mutations.py": "crash",

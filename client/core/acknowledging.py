@@ -33,7 +33,7 @@ from twistmq.broker.wire.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from twistmq.client.core.client import ClientCore
-from twistmq.client.core.receipts import ORDER_REVIVE_QUEUE, PoppedMessage, batch_of
+from twistmq.client.core.receipts import PoppedMessage, batch_of
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, ReceiptExpired, Unsupported, refusal
 
@@ -118,8 +118,7 @@ class Acknowledging:
 
     async def _send(self, name: str, entries: list[_Entry]) -> None:
         """Send acknowledgements of one broker, together where that can be."""
-        alone = [entry for entry in entries
-                 if entry.message.receipt.revive_queue == ORDER_REVIVE_QUEUE]
+        alone = [entry for entry in entries if not entry.message.receipt.may_be_batched]
         together = [entry for entry in entries if entry not in alone]
         if len(together) == 1 or name in self._single:
             alone, together = entries, []

@@ -52,6 +52,8 @@ log = logging.getLogger("twistmq.client")
 IDLE_MS: Final = 120_000
 #: Time-outs in a row, with nothing received between, after which a connection is closed.
 TIMEOUTS_MAX: Final = 3
+#: The shortest time between two lines in the log about requests of one code that fail, ms.
+COMPLAINT_MS: Final = 1000
 #: As a plain number, which is compared sooner.
 _GO_AWAY: Final = int(ResponseCode.GO_AWAY)
 
@@ -176,6 +178,8 @@ class Engine:
         self._closed: Exception | None = None
         #: Requests of servers with a code that has no handler; each code is logged once.
         self._unknown: set[int] = set()
+        #: When the failure of a served one was logged, by code, and how many were not since.
+        self._complaints: dict[int, tuple[float, int]] = {}
 
     # --- requests
 
@@ -383,10 +387,13 @@ class Engine:
         if connection is None:
             return
         connection.last_ms = self.tasks.now_ms
-        connection.timeouts = 0
         link = connection.link
+        pending_bytes = link.pending_bytes + len(data)
         for request in link.received(data):
             self._serve(connection, request)
+        if link.pending_bytes < pending_bytes:
+            # A frame is whole: one that comes byte by byte is no sign of life.
+            connection.timeouts = 0
         if link.failure is not None:
             log.warning("%s", link.failure)
             self._close(connection, "it broke the protocol")
@@ -426,10 +433,20 @@ class Engine:
             try:
                 handler(connection, request)
             except Exception as error:
-                log.warning("a request of %s with the code %d failed: %s",
-                            connection.address, request.code, error)
+                self._complain(connection.address, request.code, error)
                 connection.link.answer(request, ResponseCode.SYSTEM_ERROR, None, b"", str(error))
         self._dirty[connection.number] = connection
+
+    def _complain(self, address: str, code: int, error: Exception) -> None:
+        """Log why a request of a server failed; of each code once a second, with the number."""
+        now_ms = self.tasks.now_ms
+        last_ms, left_out = self._complaints.get(code, (float("-inf"), 0))
+        if now_ms - last_ms < COMPLAINT_MS:
+            self._complaints[code] = last_ms, left_out + 1
+            return
+        self._complaints[code] = now_ms, 0
+        log.warning("a request of %s with the code %d failed: %s%s", address, code, error,
+                    f" ({left_out} more since the last line)" if left_out else "")
 
     # --- the shell's loop
 

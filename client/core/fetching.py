@@ -2,6 +2,7 @@
 
     the answer                 the next pull
     messages, nothing new      at once; the broker holds a pull of a queue that has nothing
+    nothing, and not held      100 ms later
     a bound is reached         50 ms later, see flow.py
     an error, no answer        1 s later; with a heartbeat if the broker does not know the group
     the offset moved           the queue is dropped at the broker's offset, and taken again
@@ -19,7 +20,7 @@ from twistmq.broker.errors import BrokerError
 from twistmq.client.core.flow import FULL_MS, PAUSED_MS, delay_after_refusal
 from twistmq.client.core.held import Held
 from twistmq.client.core.pulling import messages_of, pull_header, pull_result
-from twistmq.client.errors import NoRoute, RequestRefused
+from twistmq.client.errors import NoRoute, RequestRefused, Undecodable
 from twistmq.client.messages import PullResult, PullStatus
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ log = logging.getLogger("twistmq.client")
 #: How long a broker may hold a pull, and how long its answer is waited for, ms.
 HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
+#: The wait after a pull that brought nothing and was answered sooner than this, ms.
+SOON_MS: Final = 100
 #: Answers of a broker that does not know the group or its newest subscription.
 UNKNOWN_GROUP: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -119,10 +122,11 @@ class Fetcher(Generic[T]):
                 return 0
             if commit is not None:
                 held.committed = commit
-            await self._take(held, result, client.tasks.now_ms - now_ms)
+            duration_ms = client.tasks.now_ms - now_ms
+            await self._take(held, result, duration_ms)
         finally:
             member.flow.end(under_way)
-        return 0
+        return SOON_MS if held.next_offset == header.queue_offset and duration_ms < SOON_MS else 0
 
     async def _take(self, held: Held[T], result: PullResult, duration_ms: float) -> None:
         """Put the messages of an answer into the window."""
@@ -133,6 +137,10 @@ class Fetcher(Generic[T]):
                         held.queue, held.next_offset, result.next_offset)
             await member.move_to({held.queue: result.next_offset})
             return
+        if result.next_offset < held.next_offset or (
+                result.next_offset == held.next_offset and result.status is PullStatus.FOUND):
+            raise Undecodable(f"the answer to a pull at offset {held.next_offset} goes on at "
+                              f"{result.next_offset}, not behind it")
         held.next_offset = result.next_offset
         if result.status is PullStatus.FOUND:
             messages = messages_of(result, held.named, held.subscription.tags, member.decode)

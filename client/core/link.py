@@ -199,6 +199,11 @@ class Link:
         return data
 
     @property
+    def pending_bytes(self) -> int:
+        """Bytes that came of a frame that is not whole."""
+        return self._decoder.pending_bytes
+
+    @property
     def has_output(self) -> bool:
         """Whether there are bytes to send."""
         return bool(self._output)

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RemotingConnectError, RemotingError
+from twistmq.broker.errors import RemotingConnectError, RemotingError, WireError
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.core.engine import Engine
 from twistmq.client.errors import refusal
 
 __all__ = ["NameServers"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
@@ -68,6 +70,17 @@ class NameServers:
         :raises RequestRefused: with another code.
         :raises RemotingConnectError: when none answers; the text has the error of each.
         """
+        return await self.read(code, header, lambda reply: reply, taken=taken)
+
+    async def read(
+        self, code: int, header: CommandHeader | None, decode: Callable[[RemotingCommand], T], *,
+        taken: tuple[int, ...] = (ResponseCode.SUCCESS,),
+    ) -> T:
+        """As :meth:`ask`; a name server whose answer cannot be decoded gives way to the next, too.
+
+        :param decode: raises ``WireError`` for an answer that has no meaning.
+        :returns: the decoded answer.
+        """
         if not self.addresses and self._url:
             await self._update()
         errors: list[str] = []
@@ -80,13 +93,14 @@ class NameServers:
             try:
                 reply = await self._engine.invoke(address, code, header,
                                                   timeout_ms=self.timeout_ms)
+                if reply.code not in taken:
+                    raise refusal(reply.code, reply.remark, address)
+                return decode(reply)
             except RemotingError as error:
                 errors.append(str(error))
-                self._put_last(address)
-                continue
-            if reply.code not in taken:
-                raise refusal(reply.code, reply.remark, address)
-            return reply
+            except WireError as error:
+                errors.append(f"{address}: its answer cannot be read: {error}")
+            self._put_last(address)
         raise RemotingConnectError("no name server answers: "
                                    + ("; ".join(dict.fromkeys(errors)) or "none is known"))
 

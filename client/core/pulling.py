@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import (
@@ -68,11 +68,15 @@ def pull_result(reply: RemotingCommand, address: str) -> PullResult:
 
     :raises RequestRefused: with the broker's code and remark.
     :raises HeaderError: when the header is no answer's.
+    :raises Undecodable: when its next offset is none.
     """
     status = _STATUS.get(reply.code)
     if status is None:
         raise refusal(reply.code, reply.remark, address)
     answer = reply.header(PullMessageResponseHeader)
+    if answer.next_begin_offset < 0:
+        raise Undecodable(f"{address} answered a pull: the next one begins at offset "
+                          f"{answer.next_begin_offset}")
     broker_id = answer.suggest_which_broker_id
     return PullResult(status, answer.next_begin_offset, answer.min_offset, answer.max_offset,
                       reply.body, reply.remark or "", broker_id or MASTER_ID,
@@ -100,13 +104,21 @@ def unwrap(body: bytes) -> list[StoredMessage]:
 
 
 def _inner(record: StoredMessage) -> list[StoredMessage]:
-    """The messages of an inner batch. Source: MessageDecoder.decodeMessage @5.3.3."""
+    """The messages of an inner batch; :raises Undecodable: when it is none.
+
+    Source: MessageDecoder.decodeMessage @5.3.3.
+    """
     # Few topics have such batches.
     from twistmq.broker.wire.batch import decode_batch
 
-    base = int(record.properties_map().get(INNER_BASE, record.queue_offset))
+    try:
+        base = int(record.properties_map().get(INNER_BASE, record.queue_offset))
+        parts = decode_batch(record.body)
+    except (MessageIllegal, ValueError) as error:
+        raise Undecodable(f"the batch at offset {record.queue_offset} of queue {record.queue_id} "
+                          f"of topic {record.topic} cannot be read: {error}") from None
     found = []
-    for index, (flag, body, properties) in enumerate(decode_batch(record.body)):
+    for index, (flag, body, properties) in enumerate(parts):
         found.append(StoredMessage(
             record.size, record.magic, record.body_crc, record.queue_id, flag, base + index,
             record.physical_offset, record.sys_flag & ~_INNER, record.born_timestamp,

@@ -51,6 +51,8 @@ log = logging.getLogger("twistmq.client")
 #: The shortest time between two rounds, and the wait while something is missing, ms.
 #: Source: RebalanceService.
 MIN_INTERVAL_MS: Final = 1000
+#: The shortest time between two rounds of which the second was asked for, ms.
+WOKEN_INTERVAL_MS: Final = 100
 #: The wait before a lock that was refused is asked for again, ms.
 LOCK_RETRY_MS: Final = 500
 #: How long the handler of a lost ordered queue is waited for before its lock is given back, ms: a
@@ -137,8 +139,9 @@ class Rebalance(Generic[T]):
                 timer = tasks.later(wait_ms, self._wanted.set_result, None)
                 await self._wanted
                 timer.cancel()
-            await tasks.sleep(max(self._last_ms + MIN_INTERVAL_MS - tasks.now_ms, 0)
-                              if is_complete and not self._is_wanted else 0)
+            interval_ms = (MIN_INTERVAL_MS if is_complete and not self._is_wanted
+                           else WOKEN_INTERVAL_MS)
+            await tasks.sleep(max(self._last_ms + interval_ms - tasks.now_ms, 0))
 
     async def round(self) -> bool:
         """Divide the queues of all topics once; :returns: whether nothing is missing."""

@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 #: The revive queue of receipts of a group that keeps order.
 ORDER_REVIVE_QUEUE: Final = 999
+#: Bits of a check point in a request. A broker looks at some 16,000 messages for one pop.
+BITS_MAX: Final = 1 << 16
 _NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
 _SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
 _PARTS: Final = 8
@@ -75,6 +77,12 @@ class Receipt(NamedTuple):
                        int(queue_id), int(offset))
         except ValueError:
             raise Undecodable(f"{text[:80]!r} is not the receipt of a popped message") from None
+
+    @property
+    def may_be_batched(self) -> bool:
+        """Whether a request for many can have it: as a bit, which counts from the check point."""
+        return (self.revive_queue != ORDER_REVIVE_QUEUE
+                and 0 <= self.offset - self.start_offset < BITS_MAX)
 
     @property
     def text(self) -> str:
@@ -195,6 +203,7 @@ def batch_of(
 ) -> bytes:
     """The body that acknowledges messages of one broker: a bit of its check point for each.
 
+    :param messages: those whose receipts may be batched.
     :param topics: the name at brokers of a topic of the namespace.
     """
     points: dict[Receipt, tuple[str, int]] = {}

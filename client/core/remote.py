@@ -78,9 +78,12 @@ def _member(client: ClientCore, group: str) -> Member[Any] | None:
     return None
 
 
-def _absent(connection: Connection, request: RemotingCommand, group: str) -> None:
-    connection.link.answer(request, ResponseCode.SYSTEM_ERROR, None, b"",
-                           f"this client has no consumer of the group {group}")
+def _present(client: ClientCore, group: str) -> Member[Any]:
+    """The consumer of a group; :raises LookupError: when the client has none."""
+    member = _member(client, group)
+    if member is None:
+        raise LookupError(f"this client has no consumer of the group {group}")
+    return member
 
 
 # --- offsets
@@ -88,11 +91,7 @@ def _absent(connection: Connection, request: RemotingCommand, group: str) -> Non
 def _reset(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
     """Continue a topic at other offsets. The request is one-way."""
     header = request.header(ResetOffsetRequestHeader)
-    member = _member(client, header.group)
-    if member is None:
-        log.warning("%s resets the offsets of the group %s, which has no consumer in this client",
-                    connection.address, header.group)
-        return
+    member = _present(client, header.group)
     offsets = {queue: offset
                for queue, offset in ResetOffsetBody.decode_reply(request.body).offset_table.items()
                if queue.topic == header.topic and offset >= 0}
@@ -115,10 +114,7 @@ def _status(client: ClientCore, connection: Connection, request: RemotingCommand
 
 def _running_info(client: ClientCore, connection: Connection, request: RemotingCommand) -> None:
     header = request.header(GetConsumerRunningInfoRequestHeader)
-    member = _member(client, header.consumer_group)
-    if member is None:
-        _absent(connection, request, header.consumer_group)
-        return
+    member = _present(client, header.consumer_group)
     info = running_info(member)
     if header.jstack_enable:
         info.jstack = _stacks()
@@ -181,10 +177,7 @@ def _consume(client: ClientCore, connection: Connection, request: RemotingComman
     :raises HeaderError, StoreDamaged: when it is no such request.
     """
     header = request.header(ConsumeMessageDirectlyResultRequestHeader)
-    member = _member(client, header.consumer_group)
-    if member is None:
-        _absent(connection, request, header.consumer_group)
-        return
+    member = _present(client, header.consumer_group)
     if member.consume_type is not ConsumeType.CONSUME_PASSIVELY:
         connection.link.answer(request, ResponseCode.SYSTEM_ERROR, None, b"",
                                f"the consumer of the group {header.consumer_group} is polled: no "

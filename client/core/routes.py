@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError, WireError
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.bodies import MessageQueue, TopicRouteData
+from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID, PERM_READ, PERM_WRITE
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.client.core.engine import Engine
@@ -36,6 +38,14 @@ log = logging.getLogger("twistmq.client")
 POLL_MS: Final = 30_000
 #: How many queues a topic is asked for that a send makes. Source: DefaultMQProducer.
 NEW_TOPIC_QUEUES: Final = 4
+#: Brokers and queues of one route; a name server that says more is not believed. Clusters have some
+#: hundred brokers, and topics some thousand queues.
+BROKERS_MAX: Final = 4096
+QUEUES_MAX: Final = 1 << 17
+#: Broker names in the text of an error.
+_NAMED_MAX: Final = 8
+#: Digits of a number of queues.
+_DIGITS_MAX: Final = 10
 #: The broker name of the logical queues of a static topic. Source: MixAll.getLogicalQueueMockName.
 LOGICAL_BROKER_PREFIX: Final = "__syslo__"
 
@@ -61,6 +71,19 @@ class Route:
             for queue_id in range(each.read_queue_nums))
 
     @property
+    def write_fault(self) -> str:
+        """Why nothing can be sent, and to what to look; "" when something can."""
+        if self.write_queues:
+            return ""
+        writable = [each.broker_name for each in self.data.queue_datas
+                    if each.perm & PERM_WRITE and each.write_queue_nums > 0]
+        if not writable:
+            return (f"the route of topic {self.topic} has no queue that may be written to: look at "
+                    "its queues and permissions with topicRoute")
+        return (f"the brokers of topic {self.topic} have no master now: "
+                f"{', '.join(map(str, writable[:_NAMED_MAX]))}")
+
+    @property
     def is_ordered(self) -> bool:
         """Whether the topic is an ordered one, whose queues do not move when a broker is away."""
         return bool(self.data.order_topic_conf)
@@ -80,16 +103,22 @@ def _write_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
     """The queues of brokers that may be written to and have a master."""
     masters = {each.broker_name for each in data.broker_datas if MASTER_ID in each.broker_addrs}
     if data.order_topic_conf:
-        queues = []
-        for part in data.order_topic_conf.split(";"):
-            name, _, count = part.partition(":")
-            if count.isdecimal():
-                queues += [MessageQueue(topic, name, queue_id) for queue_id in range(int(count))]
-        return queues
+        return [MessageQueue(topic, name, queue_id)
+                for name, count in _ordered_counts(data) for queue_id in range(count)]
     return sorted(MessageQueue(topic, each.broker_name, queue_id)
                   for each in data.queue_datas
                   if each.perm & PERM_WRITE and each.broker_name in masters
                   for queue_id in range(each.write_queue_nums))
+
+
+def _ordered_counts(data: TopicRouteData) -> list[tuple[str, int]]:
+    """Broker names and numbers of queues of an ordered topic, "name:number;..."."""
+    counts = []
+    for part in (data.order_topic_conf or "").split(";"):
+        name, _, count = part.partition(":")
+        if count.isascii() and count.isdecimal() and len(count) <= _DIGITS_MAX:
+            counts.append((name, int(count)))
+    return counts
 
 
 def _static_queues(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
@@ -103,6 +132,21 @@ def _static_queues(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
             if queue not in owners or owners[queue][0] < mapping.epoch:
                 owners[queue] = (mapping.epoch, name)
     return {queue: name for queue, (_, name) in owners.items()}
+
+
+def _route_data(topic: str, reply: RemotingCommand) -> TopicRouteData:
+    """The route in an answer; :raises WireError: when there is none, or one that is too large."""
+    data = TopicRouteData.decode_reply(reply.body)
+    if len(data.broker_datas) > BROKERS_MAX:
+        raise WireError(f"{len(data.broker_datas)} brokers of topic {topic}, of {BROKERS_MAX} at "
+                        "most")
+    counts = [max(each.read_queue_nums, each.write_queue_nums, 0) for each in data.queue_datas]
+    counts += [count for _, count in _ordered_counts(data)]
+    counts += [len(each.curr_id_map)
+               for each in (data.topic_queue_mapping_by_broker or {}).values()]
+    if sum(counts) > QUEUES_MAX:
+        raise WireError(f"{sum(counts)} queues of topic {topic}, of {QUEUES_MAX} at most")
+    return data
 
 
 class Routes:
@@ -151,7 +195,7 @@ class Routes:
 
         :param again: ask even when it is known.
         :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows the topic.
-        :raises RemotingError: when none answers.
+        :raises RemotingError: when none answers, or only by what is no route.
         """
         route = self._routes.get(topic)
         if route is not None and not again:
@@ -188,8 +232,8 @@ class Routes:
 
     async def _ask(self, topic: str) -> Route:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        reply = await self._names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        data = TopicRouteData.decode_reply(reply.body)
+        data = await self._names.read(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, header, partial(_route_data, topic))
         old = self._routes.get(topic)
         if old is not None and old.data == data:
             return old

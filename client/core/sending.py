@@ -29,6 +29,7 @@ from twistmq.broker.errors import (
     HeaderError,
     RemotingConnectError,
     RemotingError,
+    RemotingSendError,
     RemotingTimeout,
 )
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
@@ -130,14 +131,15 @@ class Sending(msgspec.Struct):
         """Begin an attempt."""
         route = self._sender.client.routes.known(self._message.topic)
         if route is None or not route.write_queues:
-            self._find_route()
+            # One without a queue may have a master again.
+            self._find_route(again=route is not None)
         else:
             self._send(route)
 
-    def _find_route(self) -> None:
+    def _find_route(self, *, again: bool) -> None:
         routes = self._sender.client.routes
         finding = self._sender.client.tasks.spawn(
-            routes.find_for_send(self._message.topic), "route for a send")
+            routes.find_for_send(self._message.topic, again=again), "route for a send")
         self._begin_ms = self._sender.client.tasks.now_ms
         self._broker_name = ""
         self._timer = self._sender.client.tasks.later(
@@ -209,7 +211,9 @@ class Sending(msgspec.Struct):
         try:
             answer = outcome.header(SendMessageResponseHeader)
         except HeaderError as error:
-            self._ended(error)
+            # It may be stored, as after a reply that is lost.
+            self._ended(RemotingSendError(
+                f"{self._address}: its answer cannot be read: {error}"))
             return
         sender, message, queue = self._sender, self._message, self._queue
         if sender.faults is not None:
@@ -337,7 +341,8 @@ class Sender:
         """The error when a message cannot be sent to a queue that the caller gave."""
         if not isinstance(queue, MessageQueue):
             return OptionError(f"queue is {queue!r}: give a MessageQueue, as queues() returns them")
-        if self.client.namespace.topic(queue.topic) != message.topic:
+        # The topics of replies are in no namespace.
+        if message.topic not in (queue.topic, self.client.namespace.topic(queue.topic)):
             return OptionError(f"the message is for topic {message.topic}, not for {queue}")
         return None
 
@@ -391,7 +396,7 @@ class Sender:
         """
         queues = route.write_queues
         if not queues:
-            raise NoRoute(f"topic {route.topic} has no queue that can be written to")
+            raise NoRoute(route.write_fault)
         if message.sharding_key:
             return by_hash(queues, message.sharding_key)
         return self.choice.choose(queues, failed, self.client.tasks.now_ms)

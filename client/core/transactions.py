@@ -34,7 +34,7 @@ from twistmq.client.core.engine import Connection
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.sending import Sender
 from twistmq.client.core.tasks import Future
-from twistmq.client.errors import NoRoute, NotSafe, OptionError
+from twistmq.client.errors import Busy, NoRoute, NotSafe, OptionError
 from twistmq.client.handlers import Decision
 from twistmq.client.messages import Message, MessageQueue, ReceivedMessage, SendResult
 
@@ -44,6 +44,8 @@ log = logging.getLogger("twistmq.client")
 
 #: Questions that wait for an answer. Source: TransactionMQProducer.checkRequestHoldMax.
 HELD_MAX: Final = 2000
+#: Bytes of the bodies that they are about.
+HELD_BYTES_MAX: Final = 64 << 20
 
 
 def prepare_half(sender: Sender, message: Message) -> Outgoing:
@@ -120,6 +122,7 @@ class Checks:
         #: By the address that asks and the place of the half message.
         self._held: dict[
             tuple[str, int], tuple[CheckTransactionStateRequestHeader, ReceivedMessage[Any]]] = {}
+        self._held_bytes = 0
         self._is_running = False
         sender.client.engine.handlers.setdefault(
             RequestCode.CHECK_TRANSACTION_STATE, partial(_serve, sender.client))
@@ -131,12 +134,18 @@ class Checks:
         self, address: str, header: CheckTransactionStateRequestHeader,
         message: ReceivedMessage[Any],
     ) -> None:
-        """Take a question; one that waits already is not taken twice."""
-        if len(self._held) >= HELD_MAX:
-            log.warning("the question of %s about %r is dropped: %d wait",
-                        address, message, HELD_MAX)
+        """Take a question; one that waits already is not taken twice.
+
+        :raises Busy: when too many wait; the broker asks again.
+        """
+        if (address, header.commit_log_offset) in self._held:
             return
+        size = len(message.record.body)
+        if len(self._held) >= HELD_MAX or self._held_bytes + size > HELD_BYTES_MAX:
+            raise Busy(ResponseCode.SYSTEM_BUSY, f"the question about {message!r} is dropped: "
+                       f"{len(self._held)} wait, with {self._held_bytes} bytes")
         self._held[(address, header.commit_log_offset)] = header, message
+        self._held_bytes += size
         if not self._is_running:
             self._is_running = True
             self._client.tasks.spawn(self._run(), "transaction checks")
@@ -148,6 +157,7 @@ class Checks:
                 header, message = self._held[key]
                 decision = await self._decision(message)
                 del self._held[key]
+                self._held_bytes -= len(message.record.body)
                 self._answer(key[0], header, message, decision)
         finally:
             self._is_running = False
@@ -184,6 +194,8 @@ def _serve(client: ClientCore, connection: Connection, request: RemotingCommand)
     """Take the question of a broker to the producer of the message's group.
 
     :raises HeaderError, StoreDamaged: when it is no question.
+    :raises Busy: when too many wait.
+    :raises LookupError: when no producer of this client can answer.
     """
     header = request.header(CheckTransactionStateRequestHeader)
     record = decode_record(request.body)
@@ -196,5 +208,5 @@ def _serve(client: ClientCore, connection: Connection, request: RemotingCommand)
                 record, queue, header.tran_state_table_offset, queue.topic)
             member.checks.asked(connection.address, header, message)
             return
-    log.warning("%s asks about a transaction of the group %s, which has no producer with on_check "
-                "in this client", connection.address, group)
+    raise LookupError(f"a transaction of the group {group} is asked about, which has no producer "
+                      "with on_check in this client")

@@ -1,0 +1,195 @@
+"""Single lies of brokers: each costs a wait and a line in the log, no loop and no memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
+from tests.client.core.group_box import BROKER, GroupBox
+from tests.client.core.pop_box import PopBox
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.wire.command import RemotingCommand, encode_request
+from twistmq.broker.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
+from twistmq.broker.wire.headers.pop import PopMessageResponseHeader
+from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.broker.wire.record import (
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    MessageRecord,
+    encode_record,
+    host_bytes,
+)
+from twistmq.client.core.engine import TIMEOUTS_MAX
+from twistmq.client.core.pulling import unwrap
+from twistmq.client.core.receipts import BITS_MAX
+from twistmq.client.core.remote import serve_tools
+from twistmq.client.errors import RemotingError, SendFailed, Undecodable
+from twistmq.client.messages import Message
+from twistmq.client.roles import build_producer
+
+HOST = host_bytes("10.0.0.1", 1)
+
+
+def record(body: bytes, properties: str = "", sys_flag: int = 0) -> bytes:
+    """A record of topic T."""
+    return encode_record(MessageRecord(
+        "T", 0, body, properties, 1, HOST, HOST, [], 0, sys_flag=sys_flag))
+
+
+class PullTests(SynchronousTestCase):
+    """A member whose broker answers each pull at once."""
+
+    def pulls(self, answer: Answer, milliseconds: float = 10_000) -> tuple[int, list[str]]:
+        """How many pulls of one queue there are in that time, and the warnings of the log."""
+        box = GroupBox()
+        box.route = route({"a": BROKER}, 1)
+        honest = box.broker
+
+        def lie(request: RemotingCommand) -> Answer:
+            return answer if request.code == RequestCode.PULL_MESSAGE else honest(request)
+
+        box.servers[BROKER] = lie
+        with self.assertLogs("twistmq.client", "DEBUG") as logs:
+            box.start()
+            before = len(box.requests)
+            box.advance(milliseconds)
+        codes = [request.code for _, request in box.requests[before:]]
+        return codes.count(RequestCode.PULL_MESSAGE), [
+            line for line in logs.output if "WARNING" in line]
+
+    def test_an_empty_answer_that_is_not_held_costs_a_wait(self) -> None:
+        """Ten a second, whatever the code says."""
+        for code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            count, _ = self.pulls((code, PullMessageResponseHeader(0, 0, 0, 0), b"", None))
+            self.assertLessEqual(count, 110)
+            self.assertGreater(count, 50)
+
+    def test_an_answer_that_does_not_go_on_is_an_error(self) -> None:
+        """The same messages again and again would be handled again and again."""
+        for offset in (0, -7, -(2**63)):
+            count, warnings = self.pulls((
+                0, PullMessageResponseHeader(0, offset, 0, 5), record(b"x"), None))
+            self.assertLessEqual(count, 11)
+            self.assertIn("topic='T'", warnings[0])
+            self.assertIn(f"offset {offset}" if offset else "goes on at 0", warnings[0])
+
+    def test_a_damaged_batch_is_an_error(self) -> None:
+        """Its parts, and its first offset, come from a producer."""
+        flags = SYS_INNER_BATCH | SYS_NEED_UNWRAP
+        for body, properties in ((b"damaged", ""), (b"", "INNER_BASE\x01x\x02")):
+            error = self.assertRaises(Undecodable, unwrap, record(body, properties, flags))
+            self.assertIn("topic T", str(error))
+        data = record(b"damaged", "", flags)
+        count, warnings = self.pulls((0, PullMessageResponseHeader(0, 1, 0, 5), data, None))
+        self.assertLessEqual(count, 11)
+        self.assertIn("the batch at offset", warnings[0])
+
+    def test_a_flood_of_changes_of_the_group_costs_ten_rounds_a_second(self) -> None:
+        """The first one is looked at at once."""
+        box = GroupBox()
+        box.start()
+        before = len(box.requests)
+        change = encode_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 1,
+                                NotifyConsumerIdsChangedRequestHeader("g"), oneway=True)
+        for _ in range(1000):
+            box.push(BROKER, change)
+            box.advance(1)
+        asked = [request.code for _, request in box.requests[before:]].count(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        # A round asks for the topic, and for the topic of retries if that exists.
+        self.assertLessEqual(asked, 24)
+        self.assertGreaterEqual(asked, 5)
+
+
+class PopTests(SynchronousTestCase):
+    """Receipts that no broker can mean."""
+
+    def test_a_receipt_far_from_its_check_point_is_acknowledged_alone(self) -> None:
+        """As a bit of a request it would have a gigabyte; a bit before the first is none."""
+        for start in (5 - BITS_MAX, 6, -(10**12)):
+            box = PopBox()
+            honest = box.broker
+            acks: list[str] = []
+
+            def lie(request: RemotingCommand, start: int = start, acks: list[str] = acks,
+                    honest: Callable[[RemotingCommand], Answer] = honest) -> Answer:
+                if request.code == RequestCode.POP_MESSAGE:
+                    found = b"".join(record(b"%d" % number, f"POP_CK\x01{start} 1 60000 0 0 a 0 "
+                                            f"{number}\x02") for number in (5, 6))
+                    return 0, PopMessageResponseHeader(1, 60_000, 0, 0), found, None
+                if request.code == RequestCode.ACK_MESSAGE:
+                    acks.append(request.fields()["offset"])
+                    return 0, None, b"", None
+                return honest(request)
+
+            box.servers[BROKER] = lie
+            box.start()
+            box.demand()
+            batch = box.member.take(2)
+            assert batch is not None
+            box.member.succeed(batch.held, batch.messages)
+            box.advance(100)
+            self.assertIn("5", acks)
+            box.run(box.member.acks.flush())
+            self.assertEqual(box.member.acks.count, 0)
+
+
+class ConnectionTests(SynchronousTestCase):
+    """Connections and their ends."""
+
+    def box(self, answer: Callable[[RemotingCommand], Answer] = stored) -> Box:
+        """A core, and a broker of topic T."""
+        box = Box()
+        box.servers[NAMESRV] = routes({"T": route({"a": BROKER})})
+        box.servers[BROKER] = answer
+        box.engine.tasks.on_failure = None
+        return box
+
+    def test_bytes_that_trickle_are_no_answer(self) -> None:
+        """A connection without a whole frame is closed as one without bytes is."""
+        box = self.box(lambda request: None)
+        trickle = iter(struct.pack(">iI", 1 << 20, 1 << 16) + b"{" * 1000)
+        asked = []
+        for _ in range(TIMEOUTS_MAX):
+            asked.append(box.engine.invoke(BROKER, 1, timeout_ms=1000))
+            for _ in range(20):
+                box.advance(100)
+                if BROKER not in box.closed:
+                    box.push(BROKER, bytes([next(trickle)]))
+        self.assertIn(BROKER, box.closed)
+        for each in asked:
+            self.assertIsInstance(each.error, RemotingError)
+            self.assertIn(BROKER, str(each.error))
+
+    def test_go_away_without_end_costs_two_connections_a_request(self) -> None:
+        """The error names the address."""
+        box = self.box(lambda request: (ResponseCode.GO_AWAY, None, b"", "away"))
+        sender = build_producer(box.core, {})
+        error = self.assertRaises(
+            SendFailed, box.run, sender.send(sender.prepare(Message("T", b"x"))))
+        self.assertIn(f"{BROKER} sends clients away", str(error))
+        self.assertLessEqual(box.connects.count(BROKER), 6)
+        box.advance(60_000)
+        self.assertLessEqual(box.connects.count(BROKER), 20)
+        self.assertLessEqual(box.engine.debug_counts()["connections"], 2)
+
+    def test_failing_requests_of_a_server_are_logged_once_a_second(self) -> None:
+        """The next line says how many were left out; each is answered."""
+        box = GroupBox()
+        serve_tools(box.core)
+        box.start()
+        bad = encode_request(RequestCode.GET_CONSUMER_RUNNING_INFO, 7, None, b"x")
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            for _ in range(1000):
+                box.push(BROKER, bad)
+            box.advance(1001)
+            box.push(BROKER, bad)
+            box.settle()
+        lines = [line for line in logs.output if "with the code 307 failed" in line]
+        self.assertEqual(len(lines), 2)
+        self.assertIn("999 more", lines[1])
+        answers = [request for address, request in box.requests if request.is_response]
+        self.assertEqual([each.code for each in answers], [ResponseCode.SYSTEM_ERROR] * 1001)
