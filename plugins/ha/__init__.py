@@ -21,6 +21,7 @@ from twistmq.plugins.ha.admin import ReplicationRequests
 from twistmq.plugins.ha.exchange import Exchange
 from twistmq.plugins.ha.families import families
 from twistmq.plugins.ha.follower import Follower
+from twistmq.plugins.ha.in_sync import InSyncRule
 from twistmq.plugins.ha.master import MasterAddress
 from twistmq.plugins.ha.members import Members
 from twistmq.plugins.ha.pre_online import PreOnline, has_pre_online
@@ -61,6 +62,7 @@ class Plugin:
         members = self._members = Members(broker)
         exchange = self._exchange = Exchange(broker, self._master_came)
         self.acting = ActingMaster(broker, members, self.master, exchange, self._master_came)
+        self._in_sync = InSyncRule(broker, self.slaves, lambda: self.acting.alive)
         self.pre_online = PreOnline(broker, members, exchange, self.slaves, self.follower)
         self._role_change = RoleChange(broker, self.tables, self.follower.stop, self._follow)
 
@@ -122,6 +124,7 @@ class Plugin:
             broker.identity.heartbeat_timeout_ms = broker.settings.int(
                 "brokerNotActiveTimeoutMillis")
             broker.identity.registers = not has_pre_online(broker)
+            self._in_sync.role_changed()
         await return_as_master(broker)
         try:
             self.slaves.start()
@@ -137,6 +140,8 @@ class Plugin:
         if self._has_started:
             self.slaves.role_changed()
             self.acting.role_changed()
+            if self.acting.is_on:
+                self._in_sync.role_changed()
             self._follow()
 
     def _master_came(self, requests: str, replication: str) -> None:

@@ -25,6 +25,12 @@ ACTING_SETTINGS: Final = (
             "The brokers of the name, the master counted. With more than one, and "
             "enableSlaveActingMaster, a broker registers once it is connected to the others.",
             unit="brokers", least=1, most=1000, at_start=True, source=_STORE),
+    Setting("enableAutoInSyncReplicas", "flag", False,
+            "Whether a SYNC_MASTER with enableSlaveActingMaster waits for fewer than "
+            "inSyncReplicas when fewer brokers are there.", source=_STORE),
+    Setting("minInSyncReplicas", "int", 1,
+            "The brokers that it waits for at least then, the master counted. When fewer are "
+            "there sends are refused.", unit="brokers", least=1, most=1000, source=_STORE),
     Setting("skipPreOnline", "flag", False,
             "Whether a broker with enableSlaveActingMaster registers without waiting for others.",
             at_start=True, source=_BROKER),

@@ -72,6 +72,8 @@ class Slaves:
         #: The connections, the oldest one first.
         self._links: dict[SlaveLink, None] = {}
         self._will_send = False
+        #: Whether the hook that wakes senders is there.
+        self._is_woken = False
         self._lines = LineRate()
         self.waits = ReplicaWaits(broker, lambda: (link.sender.acked for link in self.links))
         self._stage = self.waits.stage()
@@ -163,8 +165,7 @@ class Slaves:
         if is_first:
             self.log.info("slave {peer} has the log up to {offset} and goes on at {next}",
                           peer=link.peer, offset=link.sender.acked, next=link.sender.next_offset)
-            if len(self.links) == 1:
-                self._broker.hooks.add(_HOOK, _Wake(self))
+            self._set_wake()
         self.waits.reported()
 
     def _ended(self, link: SlaveLink, why: str) -> None:
@@ -175,9 +176,17 @@ class Slaves:
                            link.peer, why)
             return
         self._warn("slave {peer} is gone: {why}", link.peer, why)
-        if not self.links:
-            self._broker.hooks.remove(_HOOK)
+        self._set_wake()
         self.waits.reported()
+
+    def _set_wake(self) -> None:
+        """Have senders woken as long as there are slaves."""
+        is_woken = bool(self.links)
+        if is_woken and not self._is_woken:
+            self._broker.hooks.add(_HOOK, _Wake(self))
+        elif self._is_woken and not is_woken:
+            self._broker.hooks.remove(_HOOK)
+        self._is_woken = is_woken
 
     def _warn(self, text: str, peer: str, why: str) -> None:
         """Log a line, unless too many came."""

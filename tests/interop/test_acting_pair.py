@@ -10,6 +10,7 @@ from tests.interop.test_replication import COMMON, PairCase
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
 from tests.plugins.ha.test_acting_pair import ACTING
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import KVTable, SubscriptionGroupConfig, TopicRouteData
@@ -77,7 +78,11 @@ class ActingCase(PairCase):
                    f"the route is {addresses} with {perm}", PATIENCE)
 
     def is_active(self, address: str) -> str:
-        reply = self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        """What a broker says of itself; nothing while it does not answer."""
+        try:
+            reply = self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        except BrokerError:
+            return ""
         return KVTable.decode(reply.body).table["brokerActive"] if reply.body else ""
 
     def offset(self, address: str) -> int | None:
@@ -165,6 +170,42 @@ class NewRequestsTests(OurSlaveTests):
 
     def name_server(self) -> str:
         return self.our_name_server()
+
+
+class InSyncTests(ActingCase):
+    """A SYNC_MASTER that lacks its slave refuses sends as Apache's does."""
+
+    settings: ClassVar[dict[str, str]] = {
+        **ACTING, "skipPreOnline": "true", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+
+    def answers(self, address: str) -> list[Any]:
+        """The answers to a send, to one that does not wait, and to one when the count adapts."""
+        found = []
+
+        def send(client: RawClient, **properties: str) -> None:
+            reply = client.request(RequestCode.SEND_MESSAGE_V2,
+                                   send_header("T", 0, properties=properties), b"x")
+            found.append((reply.code, reply.remark, self.end_of(address) > 0))
+
+        with RawClient(address) as client:
+            send(client)
+            send(client, WAIT="false")
+            reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None,
+                                   b"enableAutoInSyncReplicas=true\n")
+            self.assertEqual(reply.code, 0, reply.remark)
+            send(client)
+        return found
+
+    def test_too_few_brokers(self) -> None:
+        """Nothing is stored of what is refused."""
+        namesrv = self.our_name_server()
+        ours = self.answers(self.lone(namesrv, "ours").kernel.broker_address)
+        java = self.java(namesrv, brokerName="java")
+        theirs = f"127.0.0.1:{java.broker_port}"
+        wait_until(lambda: self.is_active(theirs) == "true", "it is active", PATIENCE)
+        self.assertEqual(ours, self.answers(theirs))
+        self.assertEqual(ours, [(1, "in-sync replicas not enough", False), (0, None, True),
+                                (0, None, True)])
 
 
 class OurMasterTests(ActingCase):

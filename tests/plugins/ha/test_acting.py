@@ -12,6 +12,7 @@ from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.bodies import (
     BrokerData,
     BrokerMemberGroup,
@@ -26,6 +27,7 @@ from twistmq.broker.wire.headers.admin import (
     NotifyMinBrokerIdChangeRequestHeader,
 )
 from twistmq.plugins import ha
+from twistmq.plugins.ha.links import SlaveLink
 from twistmq.plugins.ha.pre_online import has_pre_online
 
 LOOK, HEARTBEAT, ONLINE = "look who is in the group", "say that this broker lives", "come online"
@@ -364,6 +366,77 @@ class _Transport:
 
     def abortConnection(self) -> None:
         pass
+
+
+class InSyncTests(ActingCase):
+    """A SYNC_MASTER that wants two brokers to have each message."""
+
+    master_settings: Mapping[str, str] = {
+        **ACTING, "skipPreOnline": "true", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+
+    def try_send(self, **properties: str) -> tuple[int, str | None]:
+        reply = self.master.send(self.master.peer(), RequestCode.SEND_MESSAGE_V2, send_header(
+            "T", self.master.now_ms, properties=properties), b"x")
+        return (reply.code, reply.remark) if reply is not None else (-1, "it waits")
+
+    @property
+    def end(self) -> int:
+        return self.master.kernel.store.commit_log.max_offset
+
+    def connect(self) -> SlaveLink:
+        """A slave is connected, and has all."""
+        link = self.plugin(self.master).slaves.connected(_Peer())
+        assert link is not None
+        link.transport = _Transport()
+        link.connectionMade()
+        link.dataReceived(self.end.to_bytes(8, "big"))
+        return link
+
+    def test_without_a_slave_nothing_is_stored(self) -> None:
+        """But what waits for no slave; a slave too far behind is none, nor one that left."""
+        refused = (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+        self.assertEqual(self.try_send(), refused)
+        self.assertEqual(self.end, 0)
+        self.assertEqual(self.try_send(WAIT="false"), (0, None))
+        link = self.connect()
+        self.assertEqual(self.try_send(), (-1, "it waits"))
+        self.master.settings.put("haMaxGapNotInSync", 1)
+        self.assertEqual(self.try_send(), refused)
+        self.master.settings.put("haMaxGapNotInSync", 1 << 20)
+        self.assertEqual(self.try_send(), (-1, "it waits"))
+        self.look({0: MASTER}, self.master)
+        self.assertEqual(self.try_send(), refused, msg="name servers know one broker")
+        self.look({0: MASTER, 1: SLAVE}, self.master)
+        link.end("a test")
+        self.assertEqual(self.try_send(), refused)
+
+    def test_as_many_as_there_are(self) -> None:
+        """With enableAutoInSyncReplicas, but minInSyncReplicas at least."""
+        self.master.settings.put("enableAutoInSyncReplicas", True)
+        self.assertEqual(self.try_send(), (0, None))
+        self.connect()
+        self.assertEqual(self.try_send(), (-1, "it waits"))
+        self.look({0: MASTER}, self.master)
+        self.assertEqual(self.try_send(), (0, None))
+        self.master.settings.put("minInSyncReplicas", 2)
+        self.assertEqual(self.try_send()[0], ResponseCode.SYSTEM_ERROR)
+
+    def test_a_send_waits_for_as_many_as_were_there(self) -> None:
+        """A slave that leaves makes no send safe."""
+        self.master.settings.put("enableAutoInSyncReplicas", True)
+        link = self.connect()
+        self.assertEqual(self.try_send(), (-1, "it waits"))
+        waits = self.plugin(self.master).slaves.waits
+        link.end("a test")
+        self.assertEqual((waits.count, self.try_send()), (1, (0, None)))
+        self.connect()
+        self.assertEqual(waits.count, 0)
+
+    def test_other_roles_refuse_nothing(self) -> None:
+        self.master.kernel.set_role("ASYNC_MASTER", 0)
+        self.assertEqual(self.try_send(), (0, None))
+        self.master.kernel.set_role("SYNC_MASTER", 0)
+        self.assertEqual(self.try_send()[0], ResponseCode.SYSTEM_ERROR)
 
 
 class StartTests(GroupCase):
