@@ -1,7 +1,9 @@
 """Messages on their way out: checked, compressed and encoded, before they enter the engine.
 
 Source: Validators, DefaultMQProducerImpl (tryToCompressMessage, sendKernelImpl), MessageBatch,
-MessageClientIDSetter @5.3.3.
+MessageClientIDSetter @5.3.3. Differs from Apache: a batch has no unique id, as in 4.9. Brokers of
+Apache give the id of a batch to each of its messages, and then nothing finds them by their own; in
+a topic of the type BatchCQ a batch with an id is one record.
 """
 
 from __future__ import annotations
@@ -280,10 +282,9 @@ class Preparer:
             raise OptionError(str(error)) from None
         if len(body) > BODY_SIZE_MAX:
             raise OptionError(f"the batch has {len(body)} bytes; {BODY_SIZE_MAX} may be sent")
-        properties = {UNIQ_KEY: self.new_id(), WAIT: "true" if waits else "false"}
         return Outgoing(
-            topic, body, format_properties(properties), ",".join(ids), sys_flag=0, is_batch=True,
-            code=RequestCode.SEND_BATCH_MESSAGE, waits=waits)
+            topic, body, format_properties({WAIT: "true" if waits else "false"}), ",".join(ids),
+            sys_flag=0, is_batch=True, code=RequestCode.SEND_BATCH_MESSAGE, waits=waits)
 
     def new_id(self) -> str:
         """A unique id."""

@@ -8,10 +8,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.core.box import NAMESRV, Box, route, routes, stored
+from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
-from twistmq.broker.wire.properties import UNIQ_KEY, parse_properties
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.properties import UNIQ_KEY, WAIT, parse_properties
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import RETRY_CODES, Sender
 from twistmq.client.errors import (
@@ -90,6 +92,36 @@ class AttemptTests(SendCase):
         error = self.assertRaises(SendFailed, self.send)
         self.assertTrue(error.maybe_stored)
         self.assertLessEqual(self.box.clock.now_ms - begin, 3050)
+
+    def test_a_send_ends_in_time_wherever_it_hangs(self) -> None:
+        """At the name server, in a connection, in its first attempt or in a later one."""
+        def refuses_late(address: str) -> None:
+            def refuse(command: RemotingCommand) -> Answer:
+                self.box.tasks_later(2900, self.box.reply, address, command,
+                                     ResponseCode.SYSTEM_BUSY, None)
+                return None
+
+            self.box.servers[address] = refuse
+
+        def is_silent(address: str) -> None:
+            self.box.servers[address] = lambda command: None
+
+        def opens_no_connection(address: str) -> None:
+            del self.box.servers[address]
+            self.box.silent.add(address)
+
+        for hangs, addresses, maybe_stored in (
+                (is_silent, [NAMESRV], False), (opens_no_connection, [NAMESRV], False),
+                (opens_no_connection, [A, B], False), (is_silent, [A, B], True),
+                (refuses_late, [A, B], True)):
+            self.setUp()
+            for address in addresses:
+                hangs(address)
+            begin = self.box.clock.now_ms
+            error = self.assertRaises(SendFailed, self.send)
+            self.assertIn(self.box.clock.now_ms - begin, range(3000, 3051), msg=str(error))
+            self.assertEqual(error.maybe_stored, maybe_stored, msg=str(error))
+        self.assertEqual(len(error.attempts), 2)
 
     def test_refused_connections_store_nothing(self) -> None:
         """No attempt was sent."""
@@ -177,6 +209,10 @@ class PrepareTests(SendCase):
         [sent] = [command for _, command in self.box.requests
                   if command.code == RequestCode.SEND_BATCH_MESSAGE]
         self.assertEqual(sent.fields()["m"], "true")
+        # Apache's brokers would give an id of the batch to each message.
+        self.assertEqual(parse_properties(sent.fields()["i"]), {WAIT: "true"})
+        self.assertEqual([parse_properties(text)[UNIQ_KEY]
+                          for _, _, text in decode_batch(sent.body)], ["ID0", "ID1"])
 
     def test_messages_that_do_not_go_together_are_no_batch(self) -> None:
         """A batch has one topic, one wait, and no delays."""
