@@ -64,7 +64,7 @@ SLOW: Final = frozenset((
     "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
     "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
     "client/test_readme.py",
-    "client/test_pull_consumer.py", "client/test_replies.py",
+    "client/test_hanging_sockets.py", "client/test_pull_consumer.py", "client/test_replies.py",
     "client/event_loop/test_shells.py", "client/test_shells.py", "client/test_tools.py",
     "client/test_trace.py", "client/test_transactions.py",
     "broker/edge/test_broker_service.py", "broker/edge/test_command_line.py",

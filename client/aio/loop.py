@@ -50,7 +50,12 @@ class StreamProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         """See ``Stream``."""
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self.unsent_bytes():
+            # A close would wait for a server that does not read.
+            self._transport.abort()
+        else:
             self._transport.close()
 
 

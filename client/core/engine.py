@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import (
     RemotingConnectError,
-    RemotingError,
     RemotingSendError,
     RemotingTimeout,
 )
@@ -329,10 +328,12 @@ class Engine:
         if data and connection.is_open:
             self._effects.append(Write(connection.number, data))
         self._effects.append(Close(connection.number))
-        self._ended(connection, reason, RemotingSendError)
+        self._ended(connection, reason)
 
-    def _ended(self, connection: Connection, reason: str, kind: type[RemotingError]) -> None:
+    def _ended(self, connection: Connection, reason: str) -> None:
         was_open = connection.is_open
+        # Nothing was sent on a connection that was never open.
+        kind = RemotingSendError if connection.link.is_open else RemotingConnectError
         if connection.late is not None:
             connection.late.cancel()
         self._dirty.pop(connection.number, None)
@@ -407,8 +408,7 @@ class Engine:
             return
         if self._by_address.get(connection.address) is connection:
             del self._by_address[connection.address]
-        kind = RemotingSendError if connection.is_open else RemotingConnectError
-        self._ended(connection, reason, kind)
+        self._ended(connection, reason)
 
     def worked(self, number: int, result: object, error: BaseException | None) -> None:
         """The function of a ``Work`` effect returned or raised."""

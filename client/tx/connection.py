@@ -8,8 +8,10 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from twistmq.client.event_loop.driver import Driver
 from twistmq.client.tls import TlsPipe
@@ -84,6 +86,30 @@ class Opening:
             transport.abortConnection()
 
 
+@implementer(IPushProducer)
+class _Unsent:
+    """Counts the bytes that a transport was given since it had more than it likes to keep.
+
+    A transport tells a producer when it has too many, and when all are sent.
+    """
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.byte_count = 0
+
+    def pauseProducing(self) -> None:
+        """See ``IPushProducer``."""
+        self.is_full = True
+
+    def resumeProducing(self) -> None:
+        """See ``IPushProducer``."""
+        self.is_full = False
+        self.byte_count = 0
+
+    def stopProducing(self) -> None:
+        """See ``IPushProducer``."""
+
+
 class Stream(Protocol):
     """One connection, perhaps with TLS."""
 
@@ -95,9 +121,12 @@ class Stream(Protocol):
         self._pipe = pipe
         #: None once the connection is open.
         self._opening: Opening | None = opening
+        self._unsent = _Unsent()
 
     def connectionMade(self) -> None:
         """See ``Protocol``."""
+        transport: Any = self.transport
+        transport.registerProducer(self._unsent, True)
         if self._pipe is None:
             self._opened()
         else:
@@ -141,16 +170,25 @@ class Stream(Protocol):
         assert self.transport is not None
         if data:
             self.transport.write(data)
+            if self._unsent.is_full:
+                self._unsent.byte_count += len(data)
 
     def write(self, data: bytes) -> None:
         """See ``Stream`` of the driver."""
         self._write(data if self._pipe is None else self._pipe.sent(data))
 
     def unsent_bytes(self) -> int:
-        """See ``Stream``. A Twisted transport does not tell; a producer's own bounds hold."""
-        return 0
+        """See ``Stream``."""
+        return self._unsent.byte_count
 
     def abort(self) -> None:
         """See ``Stream``."""
-        if self.transport is not None:
-            self.transport.loseConnection()
+        transport: Any = self.transport
+        if transport is None:
+            return
+        transport.unregisterProducer()
+        if self._unsent.is_full:
+            # A close would wait for a server that does not read.
+            transport.abortConnection()
+        else:
+            transport.loseConnection()

@@ -231,6 +231,10 @@ class Peer:
         self.stop_one("broker", kill=kill)
         self.stop_one("namesrv", kill=kill)
 
+    def signal_broker(self, how: signal.Signals) -> None:
+        """Send the broker a signal, such as SIGSTOP."""
+        os.kill(int((self.home / "broker.pid").read_text()), how)
+
     def stop_one(self, name: str, *, kill: bool = False) -> None:
         """Stop ``broker`` or ``namesrv`` when it runs.
 

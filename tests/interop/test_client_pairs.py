@@ -26,6 +26,8 @@ from twistmq.client import (
 
 #: Messages a second while a broker dies, and how long each part of it takes, seconds.
 RATE, PART_SECONDS = 200, 1.5
+#: For longer than a failed send alone keeps a broker from being used, and several rounds of probes.
+ROUNDS_SECONDS = 14.0
 
 
 class PairTests(JavaTestCase):
@@ -62,6 +64,36 @@ class PairTests(JavaTestCase):
             results = self.sends(producer)
             self.apache.start_broker()
             wait_until("the broker is back", lambda: self.is_stored(producer.client, results))
+
+    def test_a_broker_that_hangs_gets_nothing_until_a_probe_reaches_it(self) -> None:
+        """Apache's broker is stopped, and goes on later; its name server knows it all the time."""
+        with Producer(self.ours.namesrv, avoid_slow=True, timeout_s=2, retries=0) as producer:
+            wait_until("the topic is known", lambda: producer.client.topics())
+            self.wait_for_queues(producer.client)
+            wait_until("both brokers are sent to", lambda: len(
+                {self.broker_of_a_send(producer) for _ in range(16)}) == 2)
+            self.apache.signal_broker(signal.SIGSTOP)
+            self.addCleanup(self.apache.signal_broker, signal.SIGCONT)
+            wait_until("a send fails", lambda: self.broker_of_a_send(producer) == "")
+            begin = time.monotonic()
+            found: list[str] = []
+
+            def a_round_is_over() -> bool:
+                found.append(self.broker_of_a_send(producer))
+                return time.monotonic() > begin + ROUNDS_SECONDS
+
+            wait_until("probes were sent", a_round_is_over)
+            self.assertEqual(set(found), {"broker-ours"})
+            self.apache.signal_broker(signal.SIGCONT)
+            wait_until("it gets messages again", lambda: self.broker_of_a_send(
+                producer) == "broker-peer")
+
+    def broker_of_a_send(self, producer: Producer) -> str:
+        """The broker that stored a message; "" when the send failed."""
+        try:
+            return producer.send("Pair", b"probed").queue.broker_name
+        except ClientError:
+            return ""
 
     def test_consumption_goes_on_soon_after_a_restart(self) -> None:
         """Of Apache's broker, and of ours with its name server, both after SIGKILL."""

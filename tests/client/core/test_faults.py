@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.client.core.box import Answer, stored
+from tests.client.core.test_sending import A, SendCase
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.offset import GetMaxOffsetResponseHeader
 from twistmq.client.core.faults import TABLE_4, TABLE_5, Faults
+from twistmq.client.core.outgoing import ProducerOptions
+from twistmq.client.core.sending import Sender
+from twistmq.client.errors import SendFailed
+from twistmq.client.messages import MessageQueue
 
 
 class TableTests(SynchronousTestCase):
@@ -114,3 +123,76 @@ class ProbeTests(SynchronousTestCase):
         self.assertIsNone(self.faults.due_ms())
         self.assertEqual(self.faults.probes(5000), [])
         self.assertTrue(self.faults.is_available("dead", 5000))
+
+
+class ProducerTests(SendCase):
+    """A producer with ``avoid_slow`` and its two brokers."""
+
+    def setUp(self) -> None:
+        """Make it."""
+        super().setUp()
+        self.sender = Sender(self.box.core, ProducerOptions(group="g", avoid_slow=True),
+                             lambda _: "ID")
+
+    def brokers(self, count: int = 16) -> set[str]:
+        """The brokers of so many sends."""
+        return {self.send().queue.broker_name for _ in range(count)}
+
+    def probes(self) -> list[RemotingCommand]:
+        """The probes that brokers got."""
+        return [command for _, command in self.box.requests
+                if command.code == RequestCode.GET_MAX_OFFSET]
+
+    def test_a_slow_broker_gets_nothing_for_the_time_of_its_latency(self) -> None:
+        """After 700 ms for 2 s, after 2,900 ms for 5 s; by the table of 4.9 for longer."""
+        for table, delay_ms, away_ms in ((TABLE_5, 700, 2000), (TABLE_5, 2900, 5000),
+                                         (TABLE_4, 700, 30_000), (TABLE_4, 2900, 120_000)):
+            self.setUp()
+            self.sender = Sender(self.box.core, ProducerOptions(
+                avoid_slow=True, latencies=table), lambda _: "ID")
+
+            def slowly(command: RemotingCommand, delay_ms: int = delay_ms) -> Answer:
+                answer = stored(command)
+                assert answer is not None
+                self.box.tasks_later(delay_ms, self.box.reply, A, command, *answer[:2])
+                return None
+
+            self.box.servers[A] = slowly
+            self.send(queue=MessageQueue("T", "a", 0))
+            self.box.servers[A] = stored
+            self.assertEqual(self.brokers(), {"b"})
+            self.box.advance(away_ms - 1)
+            self.assertEqual(self.brokers(), {"b"})
+            self.box.advance(1)
+            self.assertEqual(self.brokers(), {"a", "b"}, msg=str(away_ms))
+            self.assertEqual(self.probes(), [])
+
+    def test_a_dead_broker_gets_nothing_until_a_probe_reaches_it(self) -> None:
+        """However long it is dead. It is asked for the end of a queue each three seconds."""
+        def is_silent(command: RemotingCommand) -> Answer:
+            return None
+
+        def is_alive(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.GET_MAX_OFFSET:
+                return 0, GetMaxOffsetResponseHeader(0), b"", None
+            return stored(command)
+
+        for dead in (is_silent, None):
+            self.setUp()
+            if dead is None:
+                del self.box.servers[A]
+            else:
+                self.box.servers[A] = dead
+            self.assertRaises(SendFailed, self.send, queue=MessageQueue("T", "a", 0))
+            for _ in range(10):
+                self.box.advance(60_000)
+                self.assertEqual(self.brokers(), {"b"})
+            if dead is not None:
+                self.assertIn(len(self.probes()), (200, 201))
+                self.assertEqual({command.fields()["topic"] for command in self.probes()}, {"T"})
+            self.box.servers[A] = is_alive
+            self.box.advance(3000)
+            self.assertEqual(self.brokers(), {"a", "b"})
+            self.box.requests.clear()
+            self.box.advance(60_000)
+            self.assertEqual(self.probes(), [])

@@ -1,0 +1,147 @@
+"""Brokers whose sockets open no connection, or take no bytes: sends end in time all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from tests.client.scripted_server import answer, route_body, scripted_server
+from tests.interop.ports import free_port
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.client import Producer, SendFailed, aio, tx
+
+#: More than any socket takes for a server that does not read.
+BODY = bytes(4 << 20)
+COUNT = 5
+TIMEOUT_S = 2.0
+#: A hang would last for longer, also on a busy machine.
+PATIENCE_S = 60.0
+
+
+@contextlib.contextmanager
+def full_socket() -> Iterator[socket.socket]:
+    """The socket of a broker that takes connections and reads nothing."""
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        # Connections inherit it: the system takes little for a program that does not read.
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        yield server
+
+
+@contextlib.contextmanager
+def closed_door() -> Iterator[socket.socket]:
+    """The socket of a broker whose system answers no attempt to connect."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", free_port()), backlog=0))
+        for _ in range(4):
+            # Those that the line of the server has no place for get no answer.
+            other = stack.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(server.getsockname())
+        yield server
+
+
+def received(server: socket.socket) -> list[int]:
+    """How many bytes came on each connection of a server, until it ended."""
+    server.setblocking(False)
+    counts = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            connection = server.accept()[0]
+            connection.settimeout(PATIENCE_S)
+            count = 0
+            with connection, contextlib.suppress(ConnectionResetError):
+                while data := connection.recv(1 << 20):
+                    count += len(data)
+            counts.append(count)
+    return counts
+
+
+@contextlib.contextmanager
+def namesrv_of(broker: socket.socket) -> Iterator[str]:
+    """A name server that knows one broker; :returns: its address."""
+    address = f"127.0.0.1:{broker.getsockname()[1]}"
+
+    def script(request: RemotingCommand) -> bytes:
+        body = route_body({"a": {0: address}})
+        return answer(request, body=body if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+                      else b"")
+
+    with scripted_server(script) as server:
+        yield server.address
+
+
+class HangingTests(TestCase):
+    """Several large messages under way, in each shell."""
+
+    timeout = 120
+
+    def check(self, errors: list[Any], maybe_stored: bool) -> None:
+        """Each send failed once its time was over, and says whether it may be stored."""
+        self.assertEqual([type(error) for error in errors], [SendFailed] * COUNT)
+        for error in errors:
+            self.assertEqual(error.maybe_stored, maybe_stored)
+            self.assertGreaterEqual(sum(each.duration_ms for each in error.attempts),
+                                    TIMEOUT_S * 1000 - 100)
+
+    def blocking(self, broker: socket.socket, maybe_stored: bool) -> None:
+        """With the blocking client."""
+        with namesrv_of(broker) as where:
+            with Producer(where, timeout_s=TIMEOUT_S, compress_over=0) as producer:
+                begin = time.monotonic()
+                futures = [producer.send_soon("T", BODY) for _ in range(COUNT)]
+                self.check([each.exception(PATIENCE_S) for each in futures], maybe_stored)
+            self.assertLess(time.monotonic() - begin, PATIENCE_S)
+
+    async def awaited(
+        self, broker: socket.socket, maybe_stored: bool, module: Any, **options: Any
+    ) -> None:
+        """With the client of an event loop."""
+        with namesrv_of(broker) as where:
+            async with module.Producer(where, timeout_s=TIMEOUT_S, compress_over=0,
+                                       **options) as producer:
+                begin = time.monotonic()
+                futures = [await producer.send_soon("T", BODY) for _ in range(COUNT)]
+                errors = []
+                for future in futures:
+                    try:
+                        await future
+                    except SendFailed as error:
+                        errors.append(error)
+                self.check(errors, maybe_stored)
+            self.assertLess(time.monotonic() - begin, PATIENCE_S)
+
+    def each(self, broker: Callable[[], contextlib.AbstractContextManager[socket.socket]],
+             maybe_stored: bool) -> Deferred[None]:
+        """All three, one after the other."""
+        async def run() -> None:
+            with broker() as server:
+                await deferToThread(self.blocking, server, maybe_stored)
+                await deferToThread(lambda: asyncio.run(
+                    self.awaited(server, maybe_stored, aio)))
+                await self.awaited(server, maybe_stored, tx, reactor=reactor)
+                if maybe_stored:
+                    # What waited when a connection was closed is not sent any more.
+                    counts = await deferToThread(received, server)
+                    self.assertGreaterEqual(len(counts), 3)
+                    for count in counts:
+                        self.assertLess(count, COUNT * len(BODY))
+
+        return Deferred.fromCoroutine(run())
+
+    def test_a_socket_that_takes_no_bytes_costs_a_send_its_time(self) -> Deferred[None]:
+        """The messages may be stored: a part of them is sent. The rest is given up."""
+        return self.each(full_socket, True)
+
+    def test_an_address_without_an_answer_costs_a_send_its_time(self) -> Deferred[None]:
+        """Nothing can be stored."""
+        return self.each(closed_door, False)
