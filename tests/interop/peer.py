@@ -53,6 +53,10 @@ PATIENCE_SECONDS: Final = 120.0
 #: Options of Java for a process that ends soon: it compiles little, and one thread collects.
 #: Apache's servers, tools and clients start with two thirds of the processor time.
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+#: What the broker of 4.9.4 asks of a Java that it does not know: without it the broker ends with
+#: status 253 when it is to remove a file of a store that it finds, which it does at most starts.
+OPENED: Final = ("--add-opens=java.base/java.nio=ALL-UNNAMED",
+                 "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED")
 MODULES: Final = ("broker", "namesrv", "tools")
 QUIET_LOGGING: Final = '<configuration><root level="OFF"/></configuration>'
 NAMESRV_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -215,7 +219,7 @@ class Peer:
         command = java_command(self.home, [class_path(self.version)], self.heap,
                                short_lived=self.short_lived)
         own = self.broker_properties if name == "broker" else {}
-        command[1:1] = [f"-Xms{self.heap}", *[
+        command[1:1] = [f"-Xms{self.heap}", *OPENED, *[
             f"-D{key}={value}" for key, value in {**self.properties, **own}.items()]]
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
         environment.pop("NAMESRV_ADDR", None)

@@ -23,13 +23,12 @@ FILE_SIZE = 1024 * 1024
 COMMON = {"brokerName": "pair", "mappedFileSizeCommitLog": str(FILE_SIZE),
           "maxMessageSize": "400000", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1",
           "slaveReadEnable": "true", "diskMaxUsedSpaceRatio": "95"}
+
+
 class PairCase(JavaTestCase):
     """A master and a slave, one of each kind."""
 
     timeout = 300
-    #: Whether Apache's broker is killed and started again: 4.9.4 does not start over such a store
-    #: under the Java that runs it here.
-    restarts = True
 
     def setUp(self) -> None:
         super().setUp()
@@ -108,8 +107,6 @@ class OurMasterTests(PairCase):
         self.assertEqual(set(self.send(master.broker_address, 600)), {0})
         end = self.same((master.broker_address, ours), (address, theirs))
         self.assertGreater(end, 2 * FILE_SIZE)
-        if not self.restarts:
-            return
         java.stop_one("broker", kill=True)
         wait_until(lambda: not plugin.slaves.links, "the slave is gone")
         self.assertEqual(set(self.send(master.broker_address, 300)), {0})
@@ -196,7 +193,6 @@ class OurMasterOldSlaveTests(OurMasterTests):
     """Our master with a slave of 4.9.4."""
 
     version = "4.9.4"
-    restarts = False
 
 
 class OurSlaveTests(PairCase):
@@ -215,8 +211,6 @@ class OurSlaveTests(PairCase):
         self.assertEqual(slave.kernel.store.commit_log.min_offset, 0)
         self.assertEqual(set(self.send(address, 100)), {0})
         self.same((address, theirs), (f"127.0.0.1:{slave.service.port}", ours))
-        if not self.restarts:
-            return
         java.stop_one("broker", kill=True)
         wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
         java.start_broker()
@@ -238,4 +232,3 @@ class OurSlaveOldMasterTests(OurSlaveTests):
     """Our slave of a master of 4.9.4."""
 
     version = "4.9.4"
-    restarts = False
