@@ -1,24 +1,15 @@
 """A file system that is really full: sends are refused, reads go on, nothing acknowledged is lost.
 
-The store is put on a small tmpfs. Who may not mount one does so in a user namespace, where the
-system allows that: the test runs itself there.
+The store is put on a small tmpfs: see small_disk.py.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
-
 from tests.hostile.case import BUG_MARKS
-from tests.hostile.mounts import mount_tmpfs, unmount, unshare_command
+from tests.hostile.small_disk import DISK_SIZE, SmallDiskCase, fill, free
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
@@ -26,12 +17,8 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 
-_APART = "TWISTMQ_TEST_RUNS_APART"
-_APART_SECONDS = 200
-_MIB = 1024 * 1024
-#: The disk, and what is left of it for messages.
-_DISK_SIZE = 24 * _MIB
-_ROOM = 3 * _MIB
+#: What is left of the disk for messages.
+_ROOM = 3 * 1024 * 1024
 _BODY_SIZE = 10_000
 #: Small files, so that the disk is full now within a file and now at the start of one; a small
 #: index, every page of which is soon in use.
@@ -42,32 +29,10 @@ _SETTINGS = (f"mappedFileSizeCommitLog={_LOG_FILE_SIZE}", "mappedFileSizeConsume
 _TOPIC = "full_topic"
 
 
-class FullDiskTests(SynchronousTestCase):
+class FullDiskTests(SmallDiskCase):
     """One broker on one small disk; ``stored`` holds what it acknowledged, by queue offset."""
 
     timeout = 60
-
-    def on_small_disk(self, check: Callable[[Path], None]) -> None:
-        """Run a test on a file system of its own, here or in a namespace."""
-        folder = Path(tempfile.mkdtemp(prefix="twistmq-full-"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        disk = folder / "disk"
-        disk.mkdir()
-        fault = mount_tmpfs(disk, f"size={_DISK_SIZE}")
-        if not fault:
-            self.addCleanup(unmount, disk)
-            check(disk)
-            return
-        apart = unshare_command()
-        if not apart or _APART in os.environ:
-            raise SkipTest(f"a file system cannot be mounted: {fault}")
-        done = subprocess.run(
-            [*apart, sys.executable, "-m", "twisted.trial", "--temp-directory",
-             str(folder / "trial"), self.id()],
-            cwd=Path(__file__).resolve().parents[2], env={**os.environ, _APART: "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_APART_SECONDS)
-        self.assertEqual(done.returncode, 0, msg=done.stdout)
-        self.assertNotIn("skips=", done.stdout)
 
     def setUp(self) -> None:
         self.stored: dict[int, bytes] = {}
@@ -165,7 +130,7 @@ class FullDiskTests(SynchronousTestCase):
 
     def send_until_refused(self, client: RawClient) -> None:
         """Send until the disk is full, and some more: code 14, said in words."""
-        for _ in range(_DISK_SIZE // _BODY_SIZE):
+        for _ in range(DISK_SIZE // _BODY_SIZE):
             reply = self.send(client)
             if reply.code != ResponseCode.SUCCESS:
                 break
@@ -206,22 +171,3 @@ class FullDiskTests(SynchronousTestCase):
         bugs = [index for index, line in enumerate(lines)
                 if any(mark in line for mark in BUG_MARKS)]
         self.assertEqual(bugs, [], msg="\n".join(lines[bugs[0]:bugs[0] + 40]) if bugs else "")
-
-
-def fill(disk: Path, filler: Path, room: int) -> None:
-    """Let a file grow until there is so much room on the disk, bytes; 0: to the last byte."""
-    with filler.open("ab", buffering=0) as file:
-        state = os.statvfs(disk)
-        file.write(bytes(max(state.f_bavail * state.f_frsize - room, 0)))
-        if room:
-            return
-        try:
-            while file.write(bytes(4096)):
-                continue
-        except OSError:
-            return
-
-
-def free(filler: Path, room: int) -> None:
-    """Make so much room, bytes."""
-    os.truncate(filler, max(filler.stat().st_size - room, 0))

@@ -51,13 +51,18 @@ class LoneBroker:
         return found
 
     @property
+    def address(self) -> str:
+        """Where it takes requests, "host:port"."""
+        return f"127.0.0.1:{self.service.port}"
+
+    @property
     def end(self) -> int:
         """Where its log ends."""
         return self.kernel.store.commit_log.max_offset
 
     def client(self) -> RawClient:
         """A new connection to it."""
-        return RawClient(f"127.0.0.1:{self.service.port}")
+        return RawClient(self.address)
 
 
 @contextmanager

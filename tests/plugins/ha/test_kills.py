@@ -1,84 +1,49 @@
-"""A master that is killed under load: its slave has all that was acknowledged."""
+"""Brokers of a pair that are killed under load; ``python -m tests.long.replication`` does more."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
+import tempfile
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.interop.servers import Servers
-from tests.plugins.ha.pair import LOCAL, identical, lone_broker, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.testing import RawClient
-from twistmq.broker.testing.raw_client import send_header
+from tests.interop.replica_cuts import cut_and_promote
+from tests.interop.replica_kills import Outcome, kill_master, kill_slave, restart
 
-SENDERS = 4
-KILLS = 4
+KILLS = 3
+CUTS = 5
 
 
 class KillTests(SynchronousTestCase):
-    """A SYNC_MASTER in a process of its own, and its slave in this one."""
+    """A SYNC_MASTER and its slave, in processes of their own."""
 
-    timeout = 120
+    timeout = 300
 
     def setUp(self) -> None:
-        folder = Path(self.mktemp())
-        self.master = Servers(folder / "master", *(
-            f"{name}={value}" for name, value in {
-                **LOCAL, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}.items()
-            if name not in ("haListenPort", "brokerFastFailureEnable")))
-        self.folder = folder
-        self.acknowledged: set[bytes] = set()
-        self.stops = threading.Event()
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
 
-    def send(self, sender: int, kill: int) -> None:
-        """Send until the master is gone, and note what it acknowledged."""
-        number = 0
-        with contextlib.suppress(OSError, BrokerError), RawClient(
-                f"127.0.0.1:{self.master.broker_port}") as client:
-            while not self.stops.is_set():
-                body = b"<%d/%d/%d>" % (kill, sender, number)
-                number += 1
-                reply = client.request(RequestCode.SEND_MESSAGE_V2,
-                                       send_header("T", 1_700_000_000_000), body)
-                if reply.code == ResponseCode.SUCCESS:
-                    self.acknowledged.add(body)
+    def check(self, outcome: Outcome) -> None:
+        self.assertEqual(outcome.problems, [])
+        self.assertEqual(outcome.rounds, KILLS)
+        self.assertGreater(outcome.answers[0], KILLS)
 
-    def round(self, kill: int, enough: int) -> None:
-        """Load the master until so many are acknowledged, and kill it."""
-        self.stops.clear()
-        threads = [threading.Thread(target=self.send, args=(sender, kill))
-                   for sender in range(SENDERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            wait_until(lambda: len(self.acknowledged) >= enough, "sends are acknowledged")
-        finally:
-            self.master.stop(signal.SIGKILL)
-            self.stops.set()
-            for thread in threads:
-                thread.join()
+    def test_kills_of_the_master(self) -> None:
+        """The slave has all that was acknowledged, once; the logs are the same after a start."""
+        self.check(kill_master(self.folder, "A", KILLS))
 
-    def test_no_acknowledged_message_is_lost(self) -> None:
-        """After each kill the slave has each of them once; the logs are the same after a start."""
-        self.master.start()
-        self.addCleanup(self.master.stop)
-        with lone_broker(self.folder / "slave", {
-                "namesrvAddr": self.master.namesrv, "brokerRole": "SLAVE",
-                "brokerId": "1"}) as slave:
-            for kill in range(KILLS):
-                wait_until(lambda: slave.plugin.follower.is_connected, "the master is followed")
-                self.round(kill, len(self.acknowledged) + 200)
-                wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
-                log = b"".join(path.read_bytes() for path in sorted(
-                    (slave.data / "commitlog").glob("0*")))
-                counts = [log.count(body) for body in self.acknowledged]
-                self.assertEqual(set(counts), {1})
-                self.master.start()
-                wait_until(lambda: slave.plugin.follower.is_connected, "the master is back")
-                self.assertTrue(identical(self.folder / "master/store/commitlog",
-                                          slave.data / "commitlog", slave.end))
+    def test_kills_of_the_slave(self) -> None:
+        """Sends are answered with 12 meanwhile, and stored; the slave has them when it is back."""
+        self.check(kill_slave(self.folder, "A", KILLS))
+
+    def test_restarts_in_any_order(self) -> None:
+        """The slave first, the master first, the name server last: the logs are the same."""
+        self.check(restart(self.folder, KILLS))
+
+    def test_a_promotion_over_half_a_message(self) -> None:
+        """What is acknowledged after it survives a kill."""
+        outcome = cut_and_promote(self.folder, CUTS)
+        self.assertEqual(outcome.problems, [])
+        self.assertGreater(outcome.halves, 0)
+        self.assertGreater(outcome.acknowledged, 50 * CUTS)

@@ -118,6 +118,20 @@ class PairTests(SynchronousTestCase):
                     master.data / "commitlog", slave.data / "commitlog", slave.end))
             wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
 
+    def test_a_slave_with_files_of_another_size_stops(self) -> None:
+        """Before the first byte that it would put elsewhere, and says which setting differs."""
+        self.start_master()
+        self.send(300)
+        for broker_id, size in ((1, 128 * 1024), (2, 48 * 1024)):
+            slave = self.slave(broker_id, mappedFileSizeCommitLog=str(size))
+            wait_until(lambda slave=slave: "mappedFileSizeCommitLog" in slave.plugin.follower.fault,
+                       "it says which setting differs")
+            wait_until(lambda slave=slave: not slave.plugin.follower.is_connected, "it stops")
+            self.assertLessEqual(slave.end, 64 * 1024)
+            self.assertGreater(slave.end, 0)
+            self.assertTrue(identical(self.folder / "master/store/commitlog",
+                                      slave.data / "commitlog", slave.end))
+
     def test_sends_wait_for_a_slave_that_flushes(self) -> None:
         """It reports what is on its disk."""
         self.start_master(brokerRole="SYNC_MASTER", inSyncReplicas="2")

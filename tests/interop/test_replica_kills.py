@@ -1,0 +1,38 @@
+"""Pairs of ours and Apache's whose brokers are killed; tests/long/replication.py does more."""
+
+from __future__ import annotations
+
+from tests.interop.clients import JavaTestCase
+from tests.interop.replica_kills import Outcome, kill_master, kill_slave
+
+KILLS = 2
+
+
+class KillTests(JavaTestCase):
+    """A SYNC_MASTER and its slave, one of each kind, with 5.3.3."""
+
+    timeout = 400
+
+    def check(self, outcome: Outcome) -> None:
+        self.assertEqual(outcome.problems, [])
+        self.assertEqual(outcome.rounds, KILLS)
+
+    def test_kills_of_our_master(self) -> None:
+        """Apache's slave has all that was acknowledged."""
+        self.check(kill_master(self.folder, "C", KILLS))
+
+    def test_kills_of_our_slave(self) -> None:
+        """It has all that Apache's master has when it is back, and sends wait for it again."""
+        self.check(kill_slave(self.folder, "B", KILLS))
+
+
+class OldKillTests(JavaTestCase):
+    """The same with 4.9.4."""
+
+    version = "4.9.4"
+    timeout = 400
+
+    def test_kills_of_our_slave(self) -> None:
+        """It has all that Apache's master has when it is back, and sends wait for it again."""
+        outcome = kill_slave(self.folder, "D", KILLS)
+        self.assertEqual((outcome.problems, outcome.rounds), ([], KILLS))
