@@ -38,11 +38,17 @@ def fetch_name_servers(url: str) -> list[str]:
     if url.startswith("dns://"):
         return _look_up(url.removeprefix("dns://"))
     # It takes 40 ms to import, and few programs need it.
+    import urllib.error
     import urllib.request
 
     request = urllib.request.Request(url, headers={"User-Agent": "twistmq"})
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-        data: bytes = answer.read(ANSWER_SIZE_MAX + 1)
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            data: bytes = answer.read(ANSWER_SIZE_MAX + 1)
+    except urllib.error.HTTPError as error:
+        # It is a connection too.
+        error.close()
+        raise
     if len(data) > ANSWER_SIZE_MAX:
         raise ValueError(f"the answer has more than {ANSWER_SIZE_MAX} bytes")
     return addresses_of_answer(data)

@@ -160,6 +160,9 @@ class Fetcher(Generic[T]):
             self._client.tasks.spawn(self._client.heartbeat_all(), "heartbeat")
         elif isinstance(error, NoRoute):
             log.debug("%s: %s", held.queue, error)
+        elif code == ResponseCode.TOPIC_NOT_EXIST and held.next_offset:
+            log.warning("group %s: %s is gone: %s", self._member.group, held.queue, error)
+            self._member.rebalance.deleted(held)
         else:
             log.warning("the pull of %s failed: %s", held.queue, error)
         # A slave that does not answer is not asked again before the master says so.

@@ -75,6 +75,8 @@ class Rebalance(Generic[T]):
         self._last_ms = float("-inf")
         #: Ordered queues that are lost while their handler runs.
         self._ending: set[MessageQueue] = set()
+        #: Queues of topics that were deleted: all that comes into them is new.
+        self._deleted: set[MessageQueue] = set()
 
     async def begin(self) -> None:
         """Find the topics, be known to the brokers, and start the rounds.
@@ -273,6 +275,14 @@ class Rebalance(Generic[T]):
             tell(member.on_assigned, _asked_for(taken))
         return [held.queue for held in taken]
 
+    def deleted(self, held: Held[T]) -> None:
+        """The topic of a queue was deleted: the queue begins anew when there is one again."""
+        self._deleted.add(held.queue)
+        for message in held.window.drop():
+            message.lost = True
+        held.committed = held.window.committable
+        self.wake()
+
     def restart(self, held: Held[T], offset: int) -> None:
         """Continue a queue that this member keeps at another offset; what was read is forgotten."""
         if held.task is not None:
@@ -297,6 +307,7 @@ class Rebalance(Generic[T]):
         if is_committed:
             held.committed = start
         member.held[queue] = held
+        self._deleted.discard(queue)
         held.task = tasks.spawn(member.fetcher.pull_always(held, delay_ms), f"pulls of {queue}")
         return held
 
@@ -311,7 +322,7 @@ class Rebalance(Generic[T]):
             return stored, True
         start = member.options.start
         is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-        if start == "first" or (start == "last" and is_retry):
+        if start == "first" or (start == "last" and is_retry) or queue in self._deleted:
             return 0, False
         if start == "last" or is_retry:
             return await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None), False

@@ -153,7 +153,7 @@ class Sending(msgspec.Struct):
                 # Neither this topic nor one that it could be made of: a wait changes nothing.
                 self._finish(done.error)
             elif done.error is not None:
-                self._ended(_as_exception(done.error))
+                self._ended(NoRoute(str(_as_exception(done.error))))
             else:
                 self._send(done.result())
 

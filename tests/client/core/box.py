@@ -44,9 +44,13 @@ class Box:
 
     ``servers`` are functions by address that get each request and return its answer. A server
     that is not there refuses connections; one in ``silent`` neither accepts nor refuses.
+
+    :param fetch: asks an address server; see ``ClientCore``.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self, fetch: Callable[[str], list[str]] | None = None, **options: Any
+    ) -> None:
         self.clock = HandClock()
         self.servers: dict[str, Callable[[RemotingCommand], Answer]] = {}
         self.silent: set[str] = set()
@@ -56,8 +60,8 @@ class Box:
         self._addresses: dict[int, str] = {}
         self._decoders: dict[int, FrameDecoder] = {}
         self.core = ClientCore(
-            ClientOptions(name_servers=(NAMESRV,), client_id="10.0.0.1@test", **options),
-            self.clock, lambda bound: 0)
+            ClientOptions(**{"name_servers": (NAMESRV,), "client_id": "10.0.0.1@test", **options}),
+            self.clock, lambda bound: 0, fetch)
         self.engine: Engine = self.core.engine
 
     def advance(self, milliseconds: float) -> None:
