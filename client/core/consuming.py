@@ -150,6 +150,7 @@ class Member(Results[T]):
         """Read a topic no more."""
         if self.subscriptions.pop(topic, None) is not None:
             self.sub_version = self.tasks.clock.wall_ms()
+            self.rebalance.differences.left(topic)
             self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
             self.rebalance.wake()
 

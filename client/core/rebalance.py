@@ -30,6 +30,7 @@ from twistmq.broker.wire.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
+from twistmq.client.core.differing import Differences
 from twistmq.client.core.engine import Connection
 from twistmq.client.core.flow import NEW_QUEUE_MS
 from twistmq.client.core.held import Held
@@ -75,6 +76,7 @@ class Rebalance(Generic[T]):
         self._last_ms = float("-inf")
         #: Ordered queues that are lost while their handler runs.
         self._ending: set[MessageQueue] = set()
+        self.differences = Differences(member)
         #: Queues of topics that were deleted: all that comes into them is new.
         self._deleted: set[MessageQueue] = set()
 
@@ -209,10 +211,13 @@ class Rebalance(Generic[T]):
                 timeout_ms=_MEMBERS_TIMEOUT_MS)
             if reply.code != ResponseCode.SUCCESS:
                 raise refusal(reply.code, reply.remark, address)
-            return GetConsumerListByGroupResponseBody.decode_reply(reply.body).consumer_id_list
+            members = GetConsumerListByGroupResponseBody.decode_reply(reply.body).consumer_id_list
         except BrokerError as error:
             log.warning("the members of group %s are not known now: %s", self._member.group, error)
             return None
+        self.differences.has_others = len(members) > 1
+        self._client.tasks.spawn(self.differences.look(name), "subscriptions of the group")
+        return members
 
     # --- queues that go
 

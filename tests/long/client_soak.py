@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from tests.interop.servers import Servers
 from tests.long.client_memory import rss_mib
-from twistmq.client import Client, Consumer, Producer
+from twistmq.client import Client, Consumer, Full, Producer
 
 TOPIC: Final = "ClientSoak"
 #: Sends between two looks at the clock.
@@ -93,8 +93,16 @@ class Soak:
         """Send so many, as fast as the producer takes them."""
         for number in range(self.sent, self.sent + count):
             self.sent = number + 1
-            producer.send_soon(TOPIC, b"%d %s" % (number, b"x" * 200)).add_done_callback(
-                self._failed)
+            self._begin(producer, b"%d %s" % (number, b"x" * 200)).add_done_callback(self._failed)
+
+    @staticmethod
+    def _begin(producer: Producer, body: bytes) -> Any:
+        """Begin a send; without room, which a starved machine may not give in time, ask again."""
+        while True:
+            try:
+                return producer.send_soon(TOPIC, body)
+            except Full as error:
+                print(error, flush=True)
 
     def send(self, producer: Producer) -> None:
         """Send at the rate until the end."""

@@ -11,11 +11,13 @@ from typing import Any
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.wire.bodies import (
+    ConsumerConnection,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
+    SubscriptionData,
     TopicRouteData,
 )
 from twistmq.broker.wire.command import RemotingCommand, encode_request
@@ -49,6 +51,8 @@ class GroupBroker:
         self.sent_back: list[ConsumerSendMsgBackRequestHeader] = []
         self.refusals: dict[int, int] = {}
         self.heartbeats = 0
+        #: The newest subscriptions of each group, by topic.
+        self.subscriptions: dict[str, dict[str, SubscriptionData]] = {}
         self.min_offset = 0
 
     def put(self, topic: str, queue_id: int, body: bytes, tag: str = "") -> None:
@@ -73,6 +77,8 @@ class GroupBroker:
         beat = HeartbeatData.decode(command.body)
         for data in beat.consumer_data_set:
             self.members[data.group_name].add(beat.client_id)
+            self.subscriptions[data.group_name] = {
+                each.topic: each for each in data.subscription_data_set}
         return ResponseCode.SUCCESS, None, b"", None
 
     def _unregister_client(self, command: RemotingCommand) -> Answer:
@@ -83,6 +89,11 @@ class GroupBroker:
     def _get_consumer_list_by_group(self, command: RemotingCommand) -> Answer:
         members = sorted(self.members[command.fields()["consumerGroup"]])
         body = GetConsumerListByGroupResponseBody(consumer_id_list=members).encode_standard()
+        return ResponseCode.SUCCESS, None, body, None
+
+    def _get_consumer_connection_list(self, command: RemotingCommand) -> Answer:
+        table = self.subscriptions[command.fields()["consumerGroup"]]
+        body = ConsumerConnection(subscription_table=table).encode_standard()
         return ResponseCode.SUCCESS, None, body, None
 
     def _query_consumer_offset(self, command: RemotingCommand) -> Answer:
