@@ -281,7 +281,7 @@ class Rebalance(Generic[T]):
         return [held.queue for held in taken]
 
     def deleted(self, held: Held[T]) -> None:
-        """The topic of a queue was deleted: the queue begins anew when there is one again."""
+        """The topic of a queue was deleted: the queue begins again with the next one."""
         self._deleted.add(held.queue)
         for message in held.window.drop():
             message.lost = True

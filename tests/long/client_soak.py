@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5, help="between two lines")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="client-soak-") as folder:
-        servers = Servers(Path(folder) / "data")
+        servers = Servers(Path(folder) / "data", patience_seconds=300)
         servers.start()
         try:
             found = Soak(servers.namesrv, arguments.hours, arguments.rate, arguments.minutes).run()

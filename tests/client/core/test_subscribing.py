@@ -166,3 +166,4 @@ class DifferenceTests(SynchronousTestCase):
         alone.start()
         with self.assertNoLogs("twistmq.client", logging.WARNING):
             alone.member.unsubscribe("T")
+            alone.advance(2_000)
