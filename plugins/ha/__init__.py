@@ -18,6 +18,7 @@ from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, 
 from twistmq.plugins.ha.acting import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
+from twistmq.plugins.ha.ask import HEARS_IDS
 from twistmq.plugins.ha.exchange import Exchange
 from twistmq.plugins.ha.families import families
 from twistmq.plugins.ha.follower import Follower
@@ -105,6 +106,10 @@ class Plugin:
         requests = ReplicationRequests(self._broker, self.slaves, self.follower)
         return [*requests.handlers(), self._role_change.handler(), self._exchange.handler(),
                 self.acting.handler()]
+
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str]:
+        return {} if self._broker.is_slave else {HEARS_IDS: "true"}
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:

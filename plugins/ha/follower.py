@@ -149,7 +149,8 @@ class Follower:
     async def _connect(self, address: str, offset: int) -> None:
         """:raises RemotingError: when the master does not take the connection."""
         receiver = Receiver(self._broker.settings, self._store.raw.file_size, offset,
-                            self._now_ms())
+                            self._now_ms(),
+                            self._broker.broker_id if self._guard.hears_ids else None)
         link = MasterLink(receiver, self._now_ms, self._take, self._ended)
         await self._broker.host.connect_stream(
             _OneLink(link), address, timeout_ms=_CONNECT_TIMEOUT_MS)

@@ -8,7 +8,13 @@ speak alike. The slave begins:
     | 0               | int64 | report: up to here the slave has the log                   |
 
 The first report of a connection is also the request: the master sends from there on, or, when it
-is 0, from the beginning of its last file. Each further report acknowledges.
+is 0, from the beginning of its last file. Each further report acknowledges. A slave of ours says its
+broker id before, to a master of ours that says that it hears it: another one would take it for a
+report.
+
+    | slave to master |       |                                                            |
+    | ---             | ---   | ---                                                        |
+    | 0               | int64 | its broker id, above the least number there is             |
 
     | master to slave |       |                                                            |
     | ---             | ---   | ---                                                        |
@@ -28,12 +34,15 @@ import struct
 from typing import Final, NamedTuple
 
 __all__ = ["BODY_SIZE_MAX", "HEAD_SIZE", "REPORT_SIZE", "Frame", "FrameReader", "ReportReader",
-           "StreamBroken", "encode_head", "encode_report"]
+           "StreamBroken", "encode_head", "encode_report", "encode_slave_id", "slave_id_of"]
 
 _REPORT: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qi")
 REPORT_SIZE: Final = _REPORT.size
 HEAD_SIZE: Final = _HEAD.size
+#: Added to a broker id: a number that is no report.
+_ID_BASE: Final = -(1 << 63)
+_ID_MAX: Final = 1 << 62
 #: Bytes of the log in one frame, at most: what is left of a Java slave's buffer.
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEAD_SIZE
 
@@ -57,6 +66,17 @@ def encode_report(offset: int) -> bytes:
     """Make a report: the slave has the log up to ``offset``."""
     assert offset >= 0, offset
     return _REPORT.pack(offset)
+
+
+def encode_slave_id(broker_id: int) -> bytes:
+    """Say which broker the slave is."""
+    assert 0 < broker_id < _ID_MAX, broker_id
+    return _REPORT.pack(_ID_BASE + broker_id)
+
+
+def slave_id_of(number: int) -> int | None:
+    """The broker id that a number says; None: it is a report."""
+    return number - _ID_BASE if number < _ID_BASE + _ID_MAX else None
 
 
 def encode_head(offset: int, size: int) -> bytes:

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.headers import ViewMessageRequestHeader
-from twistmq.plugins.ha.ask import TIMEOUT_MS, runtime_info
+from twistmq.plugins.ha.ask import HEARS_IDS, TIMEOUT_MS, runtime_info
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -40,6 +40,8 @@ class Guard:
         self._settings = broker.settings
         self._store = broker.store
         self._lane = broker.background.lane()
+        #: Whether the master that was asked last hears which broker a slave is.
+        self.hears_ids = False
 
     async def prepare(self, address: str) -> int:
         """Make this log the beginning of the master's.
@@ -78,6 +80,7 @@ class Guard:
         """Where the master's log begins and ends."""
         try:
             table = await runtime_info(self._broker, address)
+            self.hears_ids = table.get(HEARS_IDS) == "true"
             # Apache's broker says -1 while it has no file.
             return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
         except (KeyError, ValueError):

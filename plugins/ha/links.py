@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twistmq.broker.api import StoreError
-from twistmq.plugins.ha.frames import StreamBroken, encode_report
+from twistmq.plugins.ha.frames import StreamBroken
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.sender import Sender
 
@@ -57,6 +57,12 @@ class SlaveLink(Protocol):
     def has_reported(self) -> bool:
         """Whether it counts as a slave."""
         return self.sender.acked >= 0 and not self.is_over
+
+    @property
+    def slave(self) -> int | str:
+        """Which slave it is: its broker id, or its host where it did not say its id."""
+        broker_id = self.sender.slave_id
+        return self.peer.rpartition(":")[0] if broker_id is None else broker_id
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, False)
@@ -143,7 +149,7 @@ class MasterLink(Protocol):
         self._is_over = False
 
     def connectionMade(self) -> None:
-        self.transport.write(encode_report(self.receiver.offset))
+        self.transport.write(self.receiver.begin())
 
     def dataReceived(self, data: bytes) -> None:
         if self._is_over:

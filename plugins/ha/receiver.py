@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twistmq.plugins.ha.frames import FrameReader, StreamBroken, encode_report
+from twistmq.plugins.ha.frames import (
+    FrameReader,
+    StreamBroken,
+    encode_report,
+    encode_slave_id,
+)
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Settings
@@ -23,15 +28,25 @@ class Receiver:
     :param file_size: bytes of a commit-log file here.
     :param offset: up to where the slave has the log.
     :param now_ms: the time of the connection, on a clock that does not jump.
+    :param slave_id: this broker's id, for a master that hears it; None: it is not said.
     """
 
-    def __init__(self, settings: Settings, file_size: int, offset: int, now_ms: int) -> None:
+    def __init__(
+        self, settings: Settings, file_size: int, offset: int, now_ms: int,
+        slave_id: int | None = None,
+    ) -> None:
+        self._slave_id = slave_id
         self._settings = settings
         self._frames = FrameReader(file_size)
         #: Up to here bytes came.
         self.offset = offset
         self.reported = offset
         self.read_ms = self.reported_ms = now_ms
+
+    def begin(self) -> bytes:
+        """What the slave says first: who it is, and up to where it has the log."""
+        said = encode_slave_id(self._slave_id) if self._slave_id is not None else b""
+        return said + encode_report(self.offset)
 
     def received(self, data: bytes, now_ms: int) -> bytes:
         """Take what was read; :returns: the bytes of the log that follow those before.

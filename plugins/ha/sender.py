@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twistmq.plugins.ha.frames import ReportReader, StreamBroken, encode_head
+from twistmq.plugins.ha.frames import ReportReader, StreamBroken, encode_head, slave_id_of
 from twistmq.plugins.ha.rate import ByteRate
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Sender:
         self._reports = ReportReader()
         #: Where the next frame begins; None: the slave has not asked for anything.
         self.next_offset: int | None = None
+        #: The broker id of the slave; None: it did not say it.
+        self.slave_id: int | None = None
         #: Up to here the slave has the log; -1: it has not said.
         self.acked = -1
         #: Where the last bytes of the log began that were sent.
@@ -48,6 +50,10 @@ class Sender:
         self.read_ms = now_ms
         before = self.acked
         for offset in self._reports.feed(data):
+            if self.next_offset is None and self.slave_id is None:
+                self.slave_id = slave_id_of(offset)
+                if self.slave_id is not None:
+                    continue
             if self.next_offset is None:
                 self.next_offset = self._begin(offset)
             elif not self.acked <= offset <= self.next_offset:

@@ -9,7 +9,7 @@ Source: DefaultHAService @5.3.3.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
@@ -75,13 +75,21 @@ class Slaves:
         #: Whether the hook that wakes senders is there.
         self._is_woken = False
         self._lines = LineRate()
-        self.waits = ReplicaWaits(broker, lambda: (link.sender.acked for link in self.links))
+        self.waits = ReplicaWaits(broker, self._acked)
         self._stage = self.waits.stage()
 
     @property
     def links(self) -> list[SlaveLink]:
         """The connections that count as slaves."""
         return [link for link in self._links if link.has_reported]
+
+    def _acked(self) -> Iterable[int]:
+        """Up to where each slave has the log; of one that connected twice, the later says it.
+
+        Differs from Apache, whose master counts connections: one that its slave has left, and that
+        is not closed here yet, is no second copy.
+        """
+        return {link.slave: link.sender.acked for link in self.links}.values()
 
     # --- life
 

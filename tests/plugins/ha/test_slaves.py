@@ -1,0 +1,67 @@
+"""The slaves of a master, told apart."""
+
+from __future__ import annotations
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.plugins import ha
+from twistmq.plugins.ha.frames import encode_report, encode_slave_id
+from twistmq.plugins.ha.links import SlaveLink
+
+
+class SlavesTests(SynchronousTestCase):
+    """A SYNC_MASTER whose sends wait for two slaves."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("ha", ha.Plugin)], {
+            "brokerRole": "SYNC_MASTER", "inSyncReplicas": "3"})
+        self.addCleanup(self.box.stop)
+        self.slaves = self.box.plugin(ha.Plugin).slaves
+        self.codes: list[ResponseCode] = []
+
+    def connect(self, said: bytes, host: str = "10.0.0.2") -> SlaveLink:
+        """A connection that says this, and then that it is empty."""
+        link = self.slaves.connected(IPv4Address("TCP", host, 40_000))
+        assert link is not None
+        link.makeConnection(StringTransport())
+        link.dataReceived(said + encode_report(0))
+        return link
+
+    def send(self, *links: SlaveLink) -> list[ResponseCode]:
+        """Store a message, which these slaves report; :returns: the codes of all replies so far."""
+        self.box.kernel.append([message("T")])
+        end = self.box.kernel.store.commit_log.max_offset
+        waits = self.box.kernel.acknowledgement.wait(end)
+        assert waits is not None
+        waits.addCallback(self.codes.append)
+        for link in links:
+            link.resumeProducing()
+            link.dataReceived(encode_report(end))
+        return self.codes
+
+    def test_a_slave_that_connected_twice_counts_once(self) -> None:
+        """One that says its broker id, from wherever it comes; another id is another slave."""
+        first = self.connect(encode_slave_id(1))
+        again = self.connect(encode_slave_id(1), "10.0.0.3")
+        self.assertEqual(self.send(first, again), [])
+        other = self.connect(encode_slave_id(2))
+        self.assertEqual(self.send(again, other), [ResponseCode.SUCCESS] * 2)
+
+    def test_slaves_that_do_not_say_their_ids(self) -> None:
+        """They are told apart by their addresses."""
+        first, again = self.connect(b""), self.connect(b"")
+        self.assertEqual(self.send(first, again), [])
+        other = self.connect(b"", "10.0.0.3")
+        self.assertEqual(self.send(again, other), [ResponseCode.SUCCESS] * 2)
+
+    def test_the_later_connection_says_how_far_it_is(self) -> None:
+        """The one that it left says nothing more."""
+        left = self.connect(encode_slave_id(1))
+        self.connect(encode_slave_id(1))
+        other = self.connect(encode_slave_id(2))
+        self.assertEqual(self.send(left, other), [])
