@@ -124,6 +124,7 @@ def _examine_server(
 ) -> list[Finding]:
     """Look at all of a server but its host."""
     from twistmq.broker.edge.doctor.network_checks import network_findings
+    from twistmq.broker.edge.doctor.pair_checks import pair_findings
     from twistmq.broker.edge.doctor.settings_checks import read_settings, start_findings
     from twistmq.broker.edge.doctor.store_checks import store_findings
     from twistmq.broker.edge.doctor.tls_checks import tls_findings
@@ -135,6 +136,7 @@ def _examine_server(
     found += tls_findings(settings, host.now_ms)
     found += network_findings(kind, settings, host, running=running)
     if kind != "namesrv":
+        found += pair_findings(settings, running=running)
         found += store_findings(settings, host.now_ms, running=running)
     found += start_findings(settings, found, running=running)
     return found

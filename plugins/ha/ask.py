@@ -14,7 +14,8 @@ from twistmq.broker.api.limits import VIP_PORT_DISTANCE
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["HEARS_IDS", "TIMEOUT_MS", "ask", "decode_body", "log_end_of", "runtime_info", "vip_address"]
+__all__ = ["HEARS_IDS", "TIMEOUT_MS", "ask", "decode_body", "log_end_of", "runtime_info",
+           "vip_address"]
 
 B = TypeVar("B", bound=Body)
 

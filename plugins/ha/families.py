@@ -36,13 +36,17 @@ def families(
         ]
     behind = MetricFamily("ha_slave_behind_bytes", "gauge",
                           "Bytes of the log that a slave has not reported.", ("slave",))
+    seconds = MetricFamily("ha_slave_behind_seconds", "gauge",
+                           "Since the log was as long as a slave has it now.", ("slave",))
     rate = MetricFamily("ha_slave_bytes_per_second", "gauge",
                         "Bytes of the log that a slave was sent in the last second.", ("slave",))
+    now_ms = broker.steady.awake_ms()
     for link in slaves.links:
+        seconds.add(link.sender.behind_ms(now_ms) / 1000, link.peer)
         behind.add(link.sender.behind_bytes(), link.peer)
-        rate.add(link.sender.rate.in_second(broker.steady.awake_ms()), link.peer)
+        rate.add(link.sender.rate.in_second(now_ms), link.peer)
     return [
-        behind, rate,
+        behind, seconds, rate,
         single("ha_slaves", "Slaves that are connected.", len(slaves.links)),
         single("ha_waiting_sends", "Sends that wait for slaves.", slaves.waits.count),
         single("ha_waited_sends", "Sends that waited for slaves.", slaves.waits.waits, "counter"),

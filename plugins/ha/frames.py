@@ -8,9 +8,9 @@ speak alike. The slave begins:
     | 0               | int64 | report: up to here the slave has the log                   |
 
 The first report of a connection is also the request: the master sends from there on, or, when it
-is 0, from the beginning of its last file. Each further report acknowledges. A slave of ours says its
-broker id before, to a master of ours that says that it hears it: another one would take it for a
-report.
+is 0, from the beginning of its last file. Each further report acknowledges. A slave of ours says
+its broker id before, to a master of ours that says that it hears it: another one would take it for
+a report.
 
     | slave to master |       |                                                            |
     | ---             | ---   | ---                                                        |

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twistmq.plugins.ha.frames import ReportReader, StreamBroken, encode_head, slave_id_of
+from twistmq.plugins.ha.lag import Lag
 from twistmq.plugins.ha.rate import ByteRate
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Sender:
         #: Where the last bytes of the log began that were sent.
         self.sent_from = 0
         self.read_ms = self.written_ms = now_ms
+        self._lag = Lag(now_ms)
         #: Bytes of the log that were sent.
         self.rate = ByteRate(now_ms)
 
@@ -60,6 +62,8 @@ class Sender:
                 raise StreamBroken(f"it reports {offset}, but it had {self.acked} before and was "
                                    f"sent up to {self.next_offset}")
             self.acked = offset
+        if self.acked >= 0:
+            self._lag.reported(self.acked, self._store.commit_log.max_offset, now_ms)
         return self.acked > before
 
     def _begin(self, offset: int) -> int:
@@ -102,7 +106,8 @@ class Sender:
         return b"".join(parts)
 
     def heartbeat(self, now_ms: int) -> bytes:
-        """The heartbeat that is due, or nothing; none comes before the slave asked."""
+        """The heartbeat that is due, or nothing; none comes before the slave asked. Periodic."""
+        self._lag.noted(self._store.commit_log.max_offset, now_ms)
         if self.next_offset is None or (
                 now_ms - self.written_ms <= self._settings.int("haSendHeartbeatInterval")):
             return b""
@@ -116,3 +121,7 @@ class Sender:
     def behind_bytes(self) -> int:
         """How far the slave is behind this log."""
         return self._store.commit_log.max_offset - self.acked
+
+    def behind_ms(self, now_ms: int) -> int:
+        """How long the slave is behind this log, ms."""
+        return self._lag.ms(self.acked, self._store.commit_log.max_offset, now_ms)

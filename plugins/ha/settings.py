@@ -138,8 +138,28 @@ CHECKS: Final = (
 )
 
 
+def _told_where(settings: Settings) -> str:
+    """Why slaves on other hosts cannot connect to brokerIP2; empty when they perhaps can."""
+    told, clients = (settings.text(name).strip() for name in ("brokerIP2", "brokerIP1"))
+    try:
+        address = ipaddress.ip_address(told)
+    except ValueError:
+        return ""
+    if address.is_unspecified:
+        return f"slaves are told brokerIP2={told}, which is no address to connect to"
+    if told != clients and (address.is_loopback or address.is_link_local):
+        return (f"slaves are told brokerIP2={told}, which they do not reach from other hosts, and "
+                f"clients brokerIP1={clients}: set brokerIP2 to the address for slaves")
+    return ""
+
+
 def replica_notices(settings: Settings) -> list[str]:
     """Lines for a start whose settings promise less than they seem to."""
+    told_where = "" if settings.text("brokerRole") == "SLAVE" else _told_where(settings)
+    return [*_promises(settings), *([told_where] if told_where else [])]
+
+
+def _promises(settings: Settings) -> list[str]:
     if settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") == 1:
         return ["brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a slave; "
                 "inSyncReplicas=2 has each message on one slave"]

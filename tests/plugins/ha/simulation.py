@@ -124,6 +124,8 @@ class _Machine:
         self._chance = chance
         self._jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
         self._runs = False
+        #: Whether its threads do nothing by themselves.
+        self.holds = False
         self._due: dict[object, int] = {}
 
     def starts(
@@ -155,7 +157,7 @@ class _Machine:
         """Run a job at once while it starts, later when it runs."""
         done: Deferred[None] = Deferred()
         self._jobs.append((job, done))
-        if not self._runs or self._chance.random() < 0.3:
+        if not self._runs or (not self.holds and self._chance.random() < 0.3):
             self.run_job(len(self._jobs) - 1)
         return done
 
@@ -240,6 +242,14 @@ class PairSimulation:
                 f"seed {self.seed}: {type(error).__name__}: {error}", *lines,
                 f"replay it: python -m tests.long.replication_simulation --seed {self.seed}",
             ])) from error
+
+    def start(self) -> None:
+        """Start both, and let the slave follow its master."""
+        self._start()
+        for _ in range(_ROUNDS_MAX):
+            self._do(self._pass_second)
+            if self._is_settled():
+                return
 
     def _do(self, step: Callable[[], None]) -> None:
         """Do a step; machines that died in it start again, both or that one."""
@@ -414,14 +424,17 @@ class PairSimulation:
         self._now_ms += 1000
         for machine in self.alive.values():
             machine.pass_time(1000)
+        self.exchange()
+
+    def exchange(self, held: str = "") -> None:
+        """Deliver all bytes and do all jobs, but not those of one machine, until nothing moves."""
         moves = True
-        while moves and self._wire is not None and not self._wire.is_aborted:
-            moves = sum(machine.run_job() for machine in self.alive.values()) > 0
-            for whose in ("slave", "master"):
-                moves = bool(self._wire.deliver(whose, 100_000)) or moves
-        for machine in self.alive.values():
-            while machine.run_job():
-                pass
+        while moves:
+            moves = sum(machine.run_job() for name, machine in self.alive.items()
+                        if name != held) > 0
+            if self._wire is not None and not self._wire.is_aborted:
+                for whose in ("slave", "master"):
+                    moves = self._wire.deliver(whose, 100_000) > 0 or moves
 
     def _is_settled(self) -> bool:
         return self._wire is not None and self._log_end("slave") == self._log_end("master")

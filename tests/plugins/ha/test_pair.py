@@ -12,6 +12,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.bodies import HARuntimeInfo
+from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
 from twistmq.plugins import ha
 
 
@@ -142,6 +143,23 @@ class PairTests(SynchronousTestCase):
                 reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"body")
                 self.assertEqual(reply.code, ResponseCode.SUCCESS)
                 self.assertEqual(slave.kernel.store.commit_log.flushed_offset, self.end)
+
+    def test_a_sender_that_does_not_wait(self) -> None:
+        """WAIT=false: no send waits for the slave, whether it is there or not."""
+        self.start_master(brokerRole="SYNC_MASTER", inSyncReplicas="2", slaveTimeout="500")
+        waits = self.plugin().slaves.waits
+        hasty = send_header("T", 1, properties={"WAIT": "false"})
+        with self.master.client() as client:
+            def code(header: SendMessageRequestHeaderV2) -> int:
+                return client.request(RequestCode.SEND_MESSAGE_V2, header, b"body").code
+
+            self.assertEqual(code(send_header("T", 1)), ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            self.assertEqual((code(hasty), waits.waits), (ResponseCode.SUCCESS, 1))
+            slave = self.slave()
+            wait_until(lambda: self.plugin().slaves.links, "the slave is there")
+            self.assertEqual((code(hasty), waits.waits), (ResponseCode.SUCCESS, 1))
+            self.caught_up(slave)
+            self.assertEqual((code(send_header("T", 1)), waits.waits), (ResponseCode.SUCCESS, 2))
 
     def test_figures_of_a_pair(self) -> None:
         """haStatus, metrics and health of both sides; the health is bad when they differ."""

@@ -45,6 +45,18 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual([str(each) for each in found],
                          ["10.0.0.0/8", "127.0.0.1/32", "::1/128"])
 
+    def test_an_address_that_slaves_do_not_reach(self) -> None:
+        """A start says that brokerIP2 is for this host only, or is none; a slave's does not."""
+        notices = {
+            told: "".join(self.box(brokerIP1="10.0.0.1", brokerIP2=told).kernel.hooks.notices)
+            for told in ("127.0.0.1", "169.254.1.2", "0.0.0.0", "10.0.0.2", "master.example")}
+        self.assertIn("set brokerIP2 to the address for slaves", notices["127.0.0.1"])
+        self.assertIn("brokerIP2=169.254.1.2", notices["169.254.1.2"])
+        self.assertIn("no address to connect to", notices["0.0.0.0"])
+        self.assertEqual((notices["10.0.0.2"], notices["master.example"]), ("", ""))
+        self.assertEqual(self.box(brokerIP1="127.0.0.1", brokerIP2="127.0.0.1")
+                         .kernel.hooks.notices, [])
+
     def test_a_start_says_what_it_does_not_promise(self) -> None:
         """SYNC_MASTER that waits for no slave; an ACL and no slave that may connect."""
         self.assertIn("no send waits for a slave", "".join(

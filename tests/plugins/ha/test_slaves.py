@@ -59,6 +59,17 @@ class SlavesTests(SynchronousTestCase):
         other = self.connect(b"", "10.0.0.3")
         self.assertEqual(self.send(again, other), [ResponseCode.SUCCESS] * 2)
 
+    def test_seconds_behind(self) -> None:
+        """The metrics tell for each slave how long it is behind."""
+        link, other = self.connect(encode_slave_id(1)), self.connect(b"", "10.0.0.3")
+        self.send(other)
+        self.box.now_ms += 2500
+        self.send()
+        [family] = [each for each in self.box.plugin(ha.Plugin).collect_metrics()
+                    if each.name == "ha_slave_behind_seconds"]
+        self.assertEqual({sample[0]: sample[-1] for sample in family.samples},
+                         {(link.peer,): 2.5, (other.peer,): 2.5})
+
     def test_the_later_connection_says_how_far_it_is(self) -> None:
         """The one that it left says nothing more."""
         left = self.connect(encode_slave_id(1))
