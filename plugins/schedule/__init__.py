@@ -45,7 +45,7 @@ _FIRST_LOOK_MS = 1000
 _FIRST_SAVE_MS = 10_000
 #: From one copy of the master's offsets to the next, ms. Deliveries since the last one are repeated
 #: by a slave that becomes master. Apache's slaves copy them every 60 s.
-_COPY_PERIOD_MS = 1000
+_COPY_PERIOD_MS = 250
 
 
 _SETTINGS: Final = (

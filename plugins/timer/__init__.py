@@ -50,7 +50,7 @@ _DROP_FILES_MS = 30_000
 _FORGET_TOPICS_MS = 180_000
 #: From one copy of the master's check point to the next, and of its counts, ms. Deliveries since
 #: the last one are repeated by a slave that becomes master. Apache's slaves copy both every 3 s.
-_CHECKPOINT_COPY_MS, _COUNTS_COPY_MS = 1000, 3000
+_CHECKPOINT_COPY_MS, _COUNTS_COPY_MS = 250, 3000
 
 
 @implementer(ITimedDelivery)
@@ -143,7 +143,7 @@ class Plugin:
             service = self.service
             if service is None:
                 raise BrokerError("The checkpoint is null")
-            return Reply(body=service.checkpoint.values.encode())
+            return Reply(body=service.current.encode())
 
         def get_metrics(request: Request[Any]) -> Reply:
             service = self.service

@@ -213,6 +213,14 @@ class TimerService:
             counter, timestamp = counter + 1, self._broker.now_ms()
         return TimerCheckpoint(*progress, progress[2], values.state_version, timestamp, counter)
 
+    @property
+    def current(self) -> TimerCheckpoint:
+        """The check point that a slave is given: of this moment, if this broker delivers."""
+        if self._is_loaded and not self._is_stopped and self.enqueue.is_whole and not (
+                self._broker.is_slave):
+            return self._values()
+        return self.checkpoint.values
+
     def save_if_due(self, now_ms: int) -> Deferred[None] | None:
         """Save the progress, if there was any."""
         if not self._is_loaded or self._is_stopped or not self.enqueue.is_whole:

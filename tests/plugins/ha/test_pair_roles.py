@@ -164,8 +164,8 @@ class PromotionTests(PairCase):
         bodies = self.bodies(slave)
         self.assertEqual(len(set(bodies)), 50)
         self.assertTrue(8 < len(before) < 50)
-        # A second of timed messages, and the level whose offset was copied before they came.
-        self.assertLessEqual(len(bodies) - 50, 15)
+        # Timed messages of two copies, on a machine that is busy.
+        self.assertLessEqual(len(bodies) - 50, 5)
         with slave.client() as client:
             client.send("T", b"new")
         self.assertIn(b"new", self.bodies(slave))

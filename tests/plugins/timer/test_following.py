@@ -106,6 +106,21 @@ class FollowingTests(TimerTestCase):
         self.slave_turns(10_000)
         self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
 
+    def test_a_slave_is_given_the_check_point_of_the_moment(self) -> None:
+        """What was delivered since the master saved its own does not come again."""
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
+        run_task(self.box, SAVE)
+        self.turns(4500)
+        self.copy_log()
+        for table in self.tables():
+            table.take(self.box.ask(table.code).body)
+        self.slave.now_ms = self.box.now_ms
+        self.assertTrue(2 < len(self.slave_bodies()) < 8)
+        self.promote()
+        self.slave_turns(10_000)
+        self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
+
     def test_a_promoted_slave_first_enters_what_its_master_had_entered(self) -> None:
         """A message delivered there is not taken for late; a new one is entered."""
         for number in range(400):
