@@ -66,7 +66,7 @@ SLOW: Final = frozenset((
     "client/test_readme.py",
     "client/test_hanging_sockets.py", "client/test_pull_consumer.py", "client/test_replies.py",
     "client/event_loop/test_shells.py", "client/test_shells.py", "client/test_tools.py",
-    "client/test_shared_clients.py", "client/test_topic_changes.py",
+    "client/test_absence.py", "client/test_shared_clients.py", "client/test_topic_changes.py",
     "client/test_trace.py", "client/test_transactions.py",
     "broker/edge/test_broker_service.py", "broker/edge/test_command_line.py",
     "broker/edge/test_doctor_command.py", "broker/edge/test_logs.py",

@@ -23,6 +23,7 @@ from twistmq.client import (
     ReceivedMessage,
     SendResult,
 )
+from twistmq.client.core.engine import Engine
 
 #: Messages a second while a broker dies, and how long each part of it takes, seconds.
 RATE, PART_SECONDS = 200, 1.5
@@ -43,7 +44,10 @@ class PairTests(JavaTestCase):
         self.ours = Servers(self.folder / "ours", "brokerName=broker-ours")
         self.ours.start()
         self.addCleanup(self.ours.stop)
-        self.apache = self.start_apache(with_namesrv=False, namesrv_address=self.ours.namesrv)
+        # It tells clients to go away for some seconds before it ends in order.
+        self.apache = self.start_apache(
+            with_namesrv=False, namesrv_address=self.ours.namesrv, settings={
+                "enableShutdownGracefully": "true", "shutdownWaitTimeSeconds": "5"})
         for port in (self.ours.broker_port, self.apache.broker_port):
             with RawClient(f"127.0.0.1:{port}") as client:
                 client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
@@ -94,6 +98,28 @@ class PairTests(JavaTestCase):
             return producer.send("Pair", b"probed").queue.broker_name
         except ClientError:
             return ""
+
+    def test_a_broker_that_sends_clients_away_costs_no_message(self) -> None:
+        """Apache's broker answers GO_AWAY while it ends; each send succeeds elsewhere."""
+        sent_away: list[str] = []
+        went_away = Engine.went_away
+
+        def noting(engine: Engine, call: Any) -> None:
+            sent_away.append(call.connection.address)
+            went_away(engine, call)
+
+        self.patch(Engine, "went_away", noting)
+        with Producer(self.ours.namesrv, timeout_s=15) as producer:
+            wait_until("the topic is known", lambda: producer.client.topics())
+            self.wait_for_queues(producer.client)
+            ending = threading.Thread(target=self.apache.stop_one, args=("broker",))
+            results = [producer.send("Pair", b"before %d" % number) for number in range(16)]
+            self.assertEqual(len({result.queue.broker_name for result in results}), 2)
+            ending.start()
+            while ending.is_alive():
+                producer.send("Pair", b"while it ends")
+            ending.join()
+        self.assertEqual(set(sent_away), {f"127.0.0.1:{self.apache.broker_port}"})
 
     def test_consumption_goes_on_soon_after_a_restart(self) -> None:
         """Of Apache's broker, and of ours with its name server, both after SIGKILL."""
