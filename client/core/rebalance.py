@@ -61,6 +61,9 @@ LOCK_RETRY_MS: Final = 500
 UNLOCK_WAIT_MS: Final = 60_000
 #: How long the commit of a lost queue may take, ms.
 COMMIT_WAIT_MS: Final = 1000
+#: The time that handlers of lost queues have to end, ms, and how late that may be noticed.
+HANDLERS_WAIT_MS: Final = 300
+LATE_MS: Final = 50
 _MEMBERS_TIMEOUT_MS: Final = 3000
 
 
@@ -222,28 +225,47 @@ class Rebalance(Generic[T]):
     # --- queues that go
 
     async def give_up(self, lost: list[Held[T]]) -> None:
-        """Drop queues, commit them, and give their locks back."""
-        member = self._member
+        """Commit queues and drop them, and give their locks back.
+
+        Handlers that end soon have their results committed too: the member that has a queue now
+        looks where it begins after ``NEW_QUEUE_MS``.
+        """
+        member, tasks = self._member, self._client.tasks
         if not lost:
             return
+        until_ms = tasks.now_ms + HANDLERS_WAIT_MS
         for held in lost:
             member.held.pop(held.queue, None)
             if held.task is not None:
                 held.task.cancel()
-            for message in held.window.drop():
+            for message in held.window.lose():
                 message.lost = True
-        committing = self._client.tasks.spawn(member.commit(lost), "commit of lost queues")
         try:
-            await self._client.tasks.within(COMMIT_WAIT_MS, committing, TimeoutError)
-        except TimeoutError:
-            log.warning("%d queues that another member has now are not committed in time",
-                        len(lost))
+            await self._commit(lost)
+            running = [held for held in lost if held.window.running_count]
+            while tasks.now_ms < until_ms and any(held.window.running_count for held in running):
+                await tasks.sleep(10)
+            # Later the other member may have come further.
+            if running and tasks.now_ms <= until_ms + LATE_MS:
+                await self._commit(running)
+        finally:
+            for held in lost:
+                held.window.drop()
         if member.locks is not None:
             for held in lost:
                 self._ending.add(held.queue)
                 self._client.tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
+
+    async def _commit(self, lost: list[Held[T]]) -> None:
+        """Commit queues that another member has now, for so long as it may take."""
+        committing = self._client.tasks.spawn(self._member.commit(lost), "commit of lost queues")
+        try:
+            await self._client.tasks.within(COMMIT_WAIT_MS, committing, TimeoutError)
+        except TimeoutError:
+            log.warning("%d queues that another member has now are not committed in time",
+                        len(lost))
 
     async def _unlock(self, held: Held[T]) -> None:
         """Give a lock back once the handler ended; the queue is not taken again before."""

@@ -152,21 +152,24 @@ class Results(HandingOut[T]):
         again: Sequence[ReceivedMessage[T]],
     ) -> None:
         """Send the dead messages of an order away; the queue waits for it."""
+        buried = []
         for message in over:
-            while not held.window.is_dropped and not await self.retries.send_back(
-                    message, DEAD_LEVEL):
+            while not held.window.is_dropped:
+                if await self.retries.send_back(message, DEAD_LEVEL):
+                    buried.append(message)
+                    break
                 await self.tasks.sleep(LOCAL_RETRY_MS)
-        held.window.done_all(over)
-        self.running -= len(over)
+        held.window.done_all(buried)
+        self.running -= len(buried)
         held.in_order_until_ms = 0.0
-        self.release(held, again)
+        self.release(held, [*(each for each in over if each not in buried), *again])
 
     async def _send_back(self, held: Held[T], message: ReceivedMessage[T], level: int) -> None:
         """Send a message back; without success it is handed out again here."""
         window = held.window
         # Also when its time was over: then it was sent back already.
         if window.is_dropped or window.began_ms(message.offset) is None:
-            self._ended(1, held)
+            self.release(held, [message])
             return
         if await self.retries.send_back(message, level):
             self.sent_back()

@@ -60,8 +60,8 @@ class QueueWindow(Generic[M]):
     :param total: counts the bytes of this and other windows.
     """
 
-    __slots__ = ("_committable", "_is_dropped", "_last_offset", "_lock_ms", "_order", "_running",
-                 "_sizes", "_total", "_waiting", "byte_count", "pulled_ms", "queue")
+    __slots__ = ("_committable", "_is_dropped", "_is_lost", "_last_offset", "_lock_ms", "_order",
+                 "_running", "_sizes", "_total", "_waiting", "byte_count", "pulled_ms", "queue")
 
     def __init__(
         self, queue: MessageQueue, start_offset: int, now_ms: int, total: ByteTotal | None = None
@@ -79,7 +79,7 @@ class QueueWindow(Generic[M]):
         self._running: dict[int, tuple[int, M]] = {}
         self._last_offset = -1
         self._committable = start_offset
-        self._is_dropped = False
+        self._is_dropped = self._is_lost = False
         self._lock_ms: int | None = None
         self._total = ByteTotal() if total is None else total
 
@@ -163,7 +163,7 @@ class QueueWindow(Generic[M]):
         :param sizes: bytes of memory of each.
         :returns: how many were added.
         """
-        if self._is_dropped or not messages:
+        if self._is_lost or not messages:
             return 0
         offsets = [message.offset for message in messages]
         last = self._last_offset
@@ -217,7 +217,7 @@ class QueueWindow(Generic[M]):
     def forget(self, messages: Iterable[M]) -> None:
         """Messages that wait are not to be handed out any more."""
         gone = {message.offset for message in messages}
-        if gone and not self._is_dropped:
+        if gone and not self._is_lost:
             self._waiting = deque(each for each in self._waiting if each.offset not in gone)
             self._count_bytes(-sum(self._sizes.pop(offset) for offset in gone))
 
@@ -228,7 +228,7 @@ class QueueWindow(Generic[M]):
         self._wait_again(back)
 
     def _wait_again(self, messages: list[M]) -> None:
-        if not messages or self._is_dropped:
+        if not messages or self._is_lost:
             return
         messages.sort(key=_offset)
         waiting = self._waiting
@@ -283,7 +283,16 @@ class QueueWindow(Generic[M]):
     @property
     def is_dropped(self) -> bool:
         """Whether the queue is another member's, or is to be taken again from the start."""
-        return self._is_dropped
+        return self._is_lost
+
+    def lose(self) -> list[M]:
+        """Hand out and take in nothing more; the results of what runs count until :meth:`drop`.
+
+        :returns: the messages that run: their handlers are to be told that the queue is lost.
+        """
+        self._is_lost = True
+        self._waiting.clear()
+        return self.running()
 
     def drop(self) -> list[M]:
         """Forget what waits, and let nothing change the offset to commit any more.
@@ -292,7 +301,7 @@ class QueueWindow(Generic[M]):
         """
         running = [message for _, message in self._running.values()]
         self._committable = self.committable
-        self._is_dropped = True
+        self._is_dropped = self._is_lost = True
         self._sizes.clear()
         self._order.clear()
         self._waiting.clear()

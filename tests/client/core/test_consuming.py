@@ -261,6 +261,31 @@ class RebalanceTests(SynchronousTestCase):
         lost = {batch.held.queue: batch.messages[0].lost for batch in batches}
         self.assertEqual(lost, {queue(0): False, queue(1): False, queue(2): True, queue(3): True})
 
+    def test_handlers_that_end_soon_after_the_change_have_their_results_committed(self) -> None:
+        """The member that has the queue now looks where it begins half a second after it took it.
+
+        A result that comes later, or after that of a failure, is not committed.
+        """
+        box = GroupBox(self.broker)
+        box.start()
+        batches = {batch.held.queue: batch
+                   for batch in [box.member.take(4) for _ in range(4)] if batch is not None}
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        while len(box.member.held) == 4:
+            box.advance(10)
+        soon, late = batches[queue(2)], batches[queue(3)]
+        box.member.succeed(soon.held, soon.messages[:2])
+        box.member.fail(soon.held, soon.messages[2:3])
+        box.member.succeed(soon.held, soon.messages[3:])
+        box.advance(400)
+        self.assertEqual(self.broker.offsets["g", "T", 2], 2)
+        box.member.succeed(late.held, late.messages)
+        box.advance(30_000)
+        self.assertEqual(self.broker.offsets.get(("g", "T", 3), 0), 0)
+        self.assertEqual(self.broker.offsets["g", "T", 2], 2)
+        self.assertEqual(self.broker.sent_back, [])
+
     def test_a_member_that_no_broker_lists_has_no_queue(self) -> None:
         """It holds nothing until its heartbeat is known."""
         box = GroupBox(self.broker)
