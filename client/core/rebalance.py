@@ -240,14 +240,18 @@ class Rebalance(Generic[T]):
                 held.task.cancel()
             for message in held.window.lose():
                 message.lost = True
+        running = [held for held in lost if held.window.running_count]
+        committing = [tasks.spawn(member.commit(lost), "commit of lost queues")]
         try:
-            await self._commit(lost)
-            running = [held for held in lost if held.window.running_count]
             while tasks.now_ms < until_ms and any(held.window.running_count for held in running):
                 await tasks.sleep(10)
             # Later the other member may have come further.
             if running and tasks.now_ms <= until_ms + LATE_MS:
-                await self._commit(running)
+                committing.append(tasks.spawn(member.commit(running), "commit of lost queues"))
+            await tasks.within(COMMIT_WAIT_MS, tasks.spawn(tasks.all_of(committing)), TimeoutError)
+        except TimeoutError:
+            log.warning("%d queues that another member has now are not committed in time",
+                        len(lost))
         finally:
             for held in lost:
                 held.window.drop()
@@ -257,15 +261,6 @@ class Rebalance(Generic[T]):
                 self._client.tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
-
-    async def _commit(self, lost: list[Held[T]]) -> None:
-        """Commit queues that another member has now, for so long as it may take."""
-        committing = self._client.tasks.spawn(self._member.commit(lost), "commit of lost queues")
-        try:
-            await self._client.tasks.within(COMMIT_WAIT_MS, committing, TimeoutError)
-        except TimeoutError:
-            log.warning("%d queues that another member has now are not committed in time",
-                        len(lost))
 
     async def _unlock(self, held: Held[T]) -> None:
         """Give a lock back once the handler ended; the queue is not taken again before."""
