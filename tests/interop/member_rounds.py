@@ -1,4 +1,4 @@
-"""Members of one client in a group, which are killed, restarted and joined under load.
+"""Members of one client in a group, which restart and join under load.
 
     group = MixedGroup(*both_brokers(folder, stack), rate=500, work_ms=20)
     restart_often(group, OURS, rounds=30)
@@ -10,19 +10,14 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections import defaultdict
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tests.interop.mixed_group import CONCURRENT, OURS, TOLD_MS, MixedGroup, Queue, Work
 
-__all__ = ["Copy", "copies_of", "ended_copies", "handover_faults", "join_often", "kill_bound",
-           "kill_often", "missing", "restart_often"]
-
-#: Members commit so often; with it the request, on a busy machine, ms.
-COMMIT_MS: Final = 6000
+__all__ = ["Copy", "copies_of", "ended_copies", "handover_faults", "join_often", "missing",
+           "restart_often"]
 
 
 class Copy(NamedTuple):
@@ -40,17 +35,6 @@ def _start(group: MixedGroup, kind: str, names: list[str]) -> None:
         group.start(name, kind)
     # The first programs load their modules and classes, beside other tests.
     group.wait_for_shares([CONCURRENT], 90)
-
-
-def kill_often(group: MixedGroup, chosen: random.Random, count: int, members: int = 4) -> None:
-    """Members of ours are killed at random moments; another one takes the place of each."""
-    _start(group, OURS, [f"m{number}" for number in range(members)])
-    for number in range(count):
-        # The moment is random: nothing is waited for.
-        threading.Event().wait(chosen.random() * 3)
-        group.kill(chosen.choice(group.living))
-        group.start(f"k{number}", OURS)
-        group.wait_for_shares([CONCURRENT], 60)
 
 
 def restart_often(group: MixedGroup, kind: str, rounds: int, members: int = 3) -> None:
@@ -97,27 +81,6 @@ def missing(group: MixedGroup) -> set[str]:
     ended = {work.body for works in group.works(CONCURRENT).values() for work in works
              if work.end_ms is not None}
     return set(group.sent[CONCURRENT]) - ended
-
-
-def kill_bound(group: MixedGroup) -> tuple[int, list[Copy]]:
-    """How many copies the kills may cost, and the copies that they may not.
-
-    A killed member's work of the time since its last commit comes again, and what it had finished
-    above a message that it had not.
-    """
-    bound, allowed = 0, set()
-    for queue, works in group.works(CONCURRENT).items():
-        for name, killed_ms in group.killed_ms.items():
-            own = [work for work in works if work.member == name]
-            open_offset = min((work.offset for work in own if work.end_ms is None), default=None)
-            for work in own:
-                if work.end_ms is None or work.end_ms >= killed_ms - COMMIT_MS or (
-                        open_offset is not None and work.offset > open_offset):
-                    bound += 1
-                    allowed.add((queue, work))
-    return bound, [each for each in copies_of(group)
-                   if each.before.member in group.killed_ms
-                   and (each.queue, each.before) not in allowed]
 
 
 def handover_faults(group: MixedGroup) -> list[Copy]:

@@ -1,11 +1,10 @@
-"""Members of ours that are killed, restarted and joined under load, over our broker and Apache's.
+"""Members of ours that restart and join under load, over our broker and Apache's.
 
 ``tests/long/client_members.py`` does the same for longer.
 """
 
 from __future__ import annotations
 
-import random
 from contextlib import ExitStack
 
 from tests.interop.clients import JavaTestCase
@@ -13,8 +12,6 @@ from tests.interop.member_rounds import (
     ended_copies,
     handover_faults,
     join_often,
-    kill_bound,
-    kill_often,
     missing,
     restart_often,
 )
@@ -38,12 +35,6 @@ class MemberTests(JavaTestCase):
         """Let the members handle all that was sent."""
         self.group.finish(200)
         self.assertEqual(missing(self.group), set())
-
-    def test_a_kill_repeats_what_was_not_committed(self) -> None:
-        """Of four members some are killed at random moments; nothing else comes again."""
-        kill_often(self.group, random.Random(16), 4)
-        self.finish()
-        self.assertEqual(kill_bound(self.group)[1], [])
 
     def test_a_restart_repeats_nothing(self) -> None:
         """Three members leave and come back, one at a time; each message is handled once."""

@@ -1,12 +1,11 @@
-"""Members of a group of ours that are killed, restarted or joined under load.
+"""Members of a group of ours that restart and join under load.
 
-    python -m tests.long.client_members kills [--count 30] [--seed 1]
     python -m tests.long.client_members restarts [--count 30] [--client ours]
     python -m tests.long.client_members joins [--count 20]
 
-``kills``: four members, of which one is killed at a random moment so often. ``restarts``: three
-members that leave and come back so often each, at 500 messages a second with handlers of 20 ms;
-``--client 5.3.3`` shows Apache's members in the same. ``joins``: a member joins two, and leaves.
+``restarts``: three members that leave and come back so often each, at 500 messages a second with
+handlers of 20 ms; ``--client 5.3.3`` shows Apache's members in the same. ``joins``: a member joins
+two, and leaves.
 
 Prints how many messages came again; ends with status 1 when one is missing, or came again though
 it may not. See ``tests/interop/member_rounds.py``.
@@ -15,7 +14,6 @@ it may not. See ``tests/interop/member_rounds.py``.
 from __future__ import annotations
 
 import argparse
-import random
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,8 +23,6 @@ from tests.interop.member_rounds import (
     ended_copies,
     handover_faults,
     join_often,
-    kill_bound,
-    kill_often,
     missing,
     restart_often,
 )
@@ -34,18 +30,6 @@ from tests.interop.mixed_group import CONCURRENT, OURS, MixedGroup, both_brokers
 
 #: Messages a second, and how long a handler takes, ms.
 RATE, WORK_MS = 500, 20
-
-
-def kills(group: MixedGroup, count: int, seed: int) -> int:
-    """Kill members; :returns: the number of faults."""
-    kill_often(group, random.Random(seed), count)
-    group.finish(300)
-    bound, faults = kill_bound(group)
-    print(f"{len(copies_of(group))} messages came again after {count} kills, "
-          f"of at most {bound}")
-    for fault in faults[:20]:
-        print(fault)
-    return len(faults)
 
 
 def restarts(group: MixedGroup, count: int, client: str) -> int:
@@ -76,18 +60,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("kills", "restarts", "joins"))
+    parser.add_argument("what", choices=("restarts", "joins"))
     parser.add_argument("--count", type=int)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--client", default=OURS, help="ours, or a release of Apache's")
     args = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twistmq-members-")))
         group = MixedGroup(*both_brokers(folder, stack), rate=RATE, work_ms=WORK_MS)
         stack.callback(group.close)
-        if args.what == "kills":
-            faults = kills(group, args.count or 30, args.seed)
-        elif args.what == "restarts":
+        if args.what == "restarts":
             faults = restarts(group, args.count or 30, args.client)
         else:
             faults = joins(group, args.count or 20)
