@@ -49,6 +49,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.one_pass",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
+    "twistmq.broker.wire.record_parts",
     "twistmq.broker.wire.request_reader",
     "twistmq.broker.wire.signature",
     "twistmq.plugins.filter_sql92.bitmap_fast_path",

@@ -16,6 +16,7 @@ import msgspec
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
+from twistmq.broker.wire.record_parts import RecordParts, whole_record
 from twistmq.client.answers import PullResult, PullStatus, SendResult
 from twistmq.client.errors import OptionError, Undecodable
 
@@ -154,21 +155,21 @@ class ReceivedMessage(Generic[T]):
     ``body`` is its body, decompressed. ``value`` is what the consumer's decoder made of it, or the
     body. ``lost`` is true once another member has the message's queue.
 
-    :param record: as it is stored.
+    :param record: as it is stored; parts are decoded when a field of theirs is asked for.
     :param queue: where it was read, the topic named as in the namespace.
     :param offset: its logical index there.
     :param topic: its topic; of a retry, the topic it was first sent to.
     :param decode: makes the value; None: the value is the body.
     """
 
-    __slots__ = ("_body", "_decode", "_properties", "_value", "earlier_attempts", "error", "lost",
-                 "offset", "queue", "record", "topic")
+    __slots__ = ("_body", "_decode", "_properties", "_record", "_value", "earlier_attempts",
+                 "error", "lost", "offset", "queue", "topic")
 
     def __init__(
-        self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
+        self, record: StoredMessage | RecordParts, queue: MessageQueue, offset: int, topic: str,
         decode: Callable[[ReceivedMessage[T]], T] | None = None,
     ) -> None:
-        self.record = record
+        self._record = record
         self.queue = queue
         self.offset = offset
         self.topic = topic
@@ -183,20 +184,38 @@ class ReceivedMessage(Generic[T]):
         self._properties: dict[str, str] | None = None
 
     @property
+    def record(self) -> StoredMessage:
+        """The record, as it is stored."""
+        record = self._record
+        if isinstance(record, tuple):
+            record = self._record = whole_record(record)
+        return record
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record."""
+        record = self._record
+        return record[1] if isinstance(record, tuple) else record.size
+
+    @property
     def body(self) -> bytes:
         """The body.
 
         :raises Undecodable: when it cannot be decompressed.
         """
+        record = self._record
+        if isinstance(record, tuple):
+            # It is not compressed.
+            return record[3]
         body = self._body
         if body is None:
-            body = self.record.body
-            if self.record.sys_flag & SYS_COMPRESSED:
+            body = record.body
+            if record.sys_flag & SYS_COMPRESSED:
                 # Few bodies are compressed.
                 from twistmq.client.codecs import decompress
 
                 try:
-                    body = decompress(body, self.record.sys_flag)
+                    body = decompress(body, record.sys_flag)
                 except Undecodable as error:
                     raise Undecodable(f"{self!r}: {error}") from None
             self._body = body

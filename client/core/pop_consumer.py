@@ -154,7 +154,7 @@ class PopMember(Member[T]):
             lines.setdefault(message.line, []).append(message)
         for line, each in lines.items():
             held = self._line(line, each[0].queue, subscription)
-            held.window.put(each, [message.record.size for message in each])
+            held.window.put(each, [message.size for message in each])
             self.arrived(held)
 
     def _line(

@@ -19,8 +19,9 @@ from twistmq.broker.wire.flags import (
     PULL_SUSPEND,
 )
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from twistmq.broker.wire.properties import INNER_BASE, RETRY_TOPIC, TAGS
+from twistmq.broker.wire.properties import INNER_BASE, RETRY_TOPIC
 from twistmq.broker.wire.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP, StoredMessage, records_of
+from twistmq.broker.wire.record_parts import RecordParts, cut_records
 from twistmq.client.errors import Undecodable, refusal
 from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
 
@@ -38,6 +39,7 @@ _STATUS: Final[dict[int, PullStatus]] = {
     ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_MOVED,
 }
 _INNER: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
+_RETRY_TOPIC: Final = RETRY_TOPIC.encode()
 
 
 def pull_header(
@@ -91,16 +93,19 @@ def unwrap(body: bytes) -> list[StoredMessage]:
     try:
         records = records_of(body)
     except StoreDamaged as error:
-        raise Undecodable(f"the answer to a pull cannot be read: {error}") from None
+        raise _undecodable(error) from None
     if not any(record.sys_flag & _INNER == _INNER for record in records):
         return records
-    found: list[StoredMessage] = []
-    for record in records:
-        if record.sys_flag & _INNER == _INNER:
-            found += _inner(record)
-        else:
-            found.append(record)
-    return found
+    return [each for record in records for each in _each(record)]
+
+
+def _undecodable(error: StoreDamaged) -> Undecodable:
+    return Undecodable(f"the answer to a pull cannot be read: {error}")
+
+
+def _each(record: StoredMessage) -> list[StoredMessage]:
+    """A record, or the messages of an inner batch."""
+    return _inner(record) if record.sys_flag & _INNER == _INNER else [record]
 
 
 def _inner(record: StoredMessage) -> list[StoredMessage]:
@@ -137,13 +142,28 @@ def messages_of(
     :param decode: makes the value of a message.
     :raises Undecodable: when the bytes are no records.
     """
-    found = []
+    try:
+        records = cut_records(result.body)
+    except StoreDamaged as error:
+        raise _undecodable(error) from None
+    found: list[ReceivedMessage[T]] = []
     delta = result.offset_delta
-    for record in unwrap(result.body):
-        if tags and record.properties_map().get(TAGS) not in tags:
-            continue
-        topic = queue.topic
-        if RETRY_TOPIC in record.properties:
-            topic = record.properties_map().get(RETRY_TOPIC) or topic
-        found.append(ReceivedMessage(record, queue, record.queue_offset + delta, topic, decode))
-    return found
+    for record in records:
+        if not isinstance(record, tuple):
+            found += [_message(each, queue, each.queue_offset + delta, decode)
+                      for each in _each(record)]
+        elif _RETRY_TOPIC in record[4]:
+            found.append(_message(record, queue, record[0] + delta, decode))
+        else:
+            found.append(ReceivedMessage(record, queue, record[0] + delta, queue.topic, decode))
+    return [message for message in found if message.tags in tags] if tags else found
+
+
+def _message(
+    record: StoredMessage | RecordParts, queue: MessageQueue, offset: int,
+    decode: Callable[[ReceivedMessage[T]], T] | None,
+) -> ReceivedMessage[T]:
+    """A message that may be a retry, which has the topic it was first sent to."""
+    message = ReceivedMessage(record, queue, offset, queue.topic, decode)
+    message.topic = message.properties.get(RETRY_TOPIC) or queue.topic
+    return message

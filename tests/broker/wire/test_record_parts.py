@@ -1,0 +1,101 @@
+"""Records that are cut and decoded later."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.wire.record import (
+    SYS_COMPRESSED,
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    MessageRecord,
+    StoredMessage,
+    encode_record,
+    host_bytes,
+    records_of,
+)
+from twistmq.broker.wire.record_parts import cut_records, whole_record
+
+HOSTS = {False: host_bytes("127.0.0.1", 10911), True: host_bytes("::1", 10911)}
+FIELDS = [name for name in dir(StoredMessage) if not name.startswith("_")]
+
+
+def record(
+    body: bytes, topic: str = "T", properties: str = "a\x01b\x02", is_v6: bool = False,
+    sys_flag: int = 0, offset: int = 5,
+) -> bytes:
+    """A record as a broker stores it."""
+    made = MessageRecord(topic, 1, body, properties, 10**12, HOSTS[is_v6], HOSTS[False], [],
+                         sys_flag=sys_flag)
+    made.queue_offset = offset
+    return encode_record(made)
+
+
+def fields(message: StoredMessage) -> list[object]:
+    """The fields of a record."""
+    return [value for name in FIELDS if not callable(value := getattr(message, name))]
+
+
+class CutTests(SynchronousTestCase):
+    """Bytes of a pull's answer."""
+
+    def test_parts_are_the_record(self) -> None:
+        """Offset, size and body are there without decoding, and the three pieces are the bytes."""
+        data = record(b"one") + record(b"", offset=6)
+        found = cut_records(data)
+        parts = [each for each in found if isinstance(each, tuple)]
+        self.assertEqual([(each[0], each[3]) for each in parts], [(5, b"one"), (6, b"")])
+        self.assertEqual(sum(each[1] for each in parts), len(data))
+        self.assertEqual(b"".join(b"".join(each[2:]) for each in parts), data)
+
+    def test_records_of_other_forms_are_decoded(self) -> None:
+        """Those whose bodies are not what a program sees, of V2, and of IPv6."""
+        for data in (record(b"x", sys_flag=SYS_COMPRESSED), record(b"x", is_v6=True),
+                     record(b"x", sys_flag=SYS_INNER_BATCH | SYS_NEED_UNWRAP),
+                     record(b"x", topic="t" * 128)):
+            [found] = cut_records(data)
+            self.assertIsInstance(found, StoredMessage)
+
+    def test_a_body_whose_crc_differs_is_refused(self) -> None:
+        """Before anything asks for it."""
+        data = bytearray(record(b"one") + record(b"two"))
+        data[-len(record(b"two")) + 88] ^= 1
+        error = self.assertRaises(StoreDamaged, cut_records, bytes(data))
+        self.assertIn(f"byte {len(record(b'one'))}: the body's CRC", str(error))
+
+    def test_lengths_that_do_not_add_up_are_refused(self) -> None:
+        """Those of the body, the topic and the properties, each one too large and too small."""
+        data = record(b"one", topic="TT")
+        for place in (87, 91, 95):
+            for change in (-1, 1):
+                damaged = bytearray(data)
+                damaged[place] += change
+                self.assertRaises(StoreDamaged, cut_records, bytes(damaged))
+
+    @given(st.lists(st.tuples(
+        st.binary(max_size=9), st.sampled_from(("T", "Ü", "x" * 127, "x" * 128)),
+        st.text("ab\x01\x02ü", max_size=9), st.booleans()), max_size=6), st.integers(0, 2000),
+        st.integers(0, 255))
+    def test_they_are_read_as_whole_ones(
+        self, rows: list[tuple[bytes, str, str, bool]], place: int, value: int
+    ) -> None:
+        """The same fields, and the same errors of bytes that are wrong or missing."""
+        whole = b"".join(record(*row) for row in rows)
+        damaged = bytearray(whole)
+        if whole:
+            damaged[place % len(whole)] = value
+        for data in (whole, bytes(damaged), whole[:-1]):
+            try:
+                expected: object = [fields(each) for each in records_of(data)]
+            except StoreDamaged as error:
+                expected = str(error)
+            try:
+                found: object = [
+                    fields(whole_record(each) if isinstance(each, tuple) else each)
+                    for each in cut_records(data)]
+            except StoreDamaged as error:
+                found = str(error)
+            self.assertEqual(found, expected)
