@@ -63,6 +63,11 @@ class Identity:
     def is_slave(self) -> bool:
         return self.role == "SLAVE"
 
+    @property
+    def delivers(self) -> bool:
+        """Whether it delivers what falls due: a master that registers, a slave that stands in."""
+        return self.is_acting if self.is_slave else self.registers
+
     def set_role(self, role: str, broker_id: int) -> None:
         """Become master or slave.
 

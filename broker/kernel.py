@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from twistmq.broker.client.name_servers import Registered
     from twistmq.broker.interfaces import ITransactionService
     from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.request.appender import Escape
 
 __all__ = ["Kernel"]
 
@@ -108,6 +109,8 @@ class Kernel:
         self.acknowledgement = self.appender.acknowledgement
         self.append = self.appender.append
         self.require_access = self.dispatcher.require_access
+        #: Stores records on other masters, for a slave that stands in for its own; None: it cannot.
+        self.escape: Escape | None = None
         #: Called with the answers of name servers to each registration; there is at least one.
         self.on_registered: list[Callable[[Sequence[Registered]], None]] = []
         #: Figures of the process by name, for metrics; each is called when it is read.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twistmq.broker.remoting.channels import ChannelTable
     from twistmq.broker.remoting.messages import Request
     from twistmq.broker.request.acknowledgement import Acknowledgement
+    from twistmq.broker.request.appender import Escape
     from twistmq.broker.request.client_table import ClientTable
     from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
     from twistmq.broker.request.filters import FilterLanguages
@@ -201,6 +202,10 @@ class Broker(Server, Protocol):
     @property
     def send_forbidden_topics(self) -> set[str]:
         """Topics that no client may send to; a plugin that uses a topic for itself adds it."""
+
+    #: Stores records on other masters, for a slave that stands in for its own; None: it cannot.
+    #: A plugin that can sets it. ``identity.delivers`` says whether the slave stands in.
+    escape: Escape | None
 
     @property
     def on_registered(self) -> list[Callable[[Sequence[Registered]], None]]:

@@ -5,7 +5,9 @@ Source: DefaultMessageStore.putMessage with PutMessageHook @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred
 
 from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.plugin.hooks import Hooks
@@ -13,7 +15,10 @@ from twistmq.broker.request.acknowledgement import Acknowledgement
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["Appender"]
+__all__ = ["Appender", "Escape"]
+
+#: Stores records on other brokers; fires with the refusals by index, as Appender.append returns.
+Escape = Callable[[Sequence[MessageRecord]], Deferred[dict[int, BrokerError]]]
 
 
 class Appender:

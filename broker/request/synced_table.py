@@ -28,6 +28,8 @@ class SyncedTable:
     :param vip: whether the master is asked on its VIP port.
     :param follows_log: whether the table says what was done with messages, so that it is taken
         only once the log here has all that the master's had when it answered.
+    :param take_back: of a master that returns: takes what its slave did beyond it, from that
+        body of the slave's answer; None: a slave does nothing of it.
     """
 
     name: str
@@ -36,3 +38,4 @@ class SyncedTable:
     period_ms: int
     vip: bool = False
     follows_log: bool = False
+    take_back: Callable[[bytes], None] | None = None

@@ -19,6 +19,7 @@ from twistmq.plugins.ha.acting import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
 from twistmq.plugins.ha.ask import HEARS_IDS
+from twistmq.plugins.ha.escape import EscapeBridge
 from twistmq.plugins.ha.exchange import Exchange
 from twistmq.plugins.ha.families import families
 from twistmq.plugins.ha.follower import Follower
@@ -130,6 +131,8 @@ class Plugin:
                 "brokerNotActiveTimeoutMillis")
             broker.identity.registers = not has_pre_online(broker)
             self._in_sync.role_changed()
+            if broker.settings.flag("enableRemoteEscape"):
+                broker.escape = EscapeBridge(broker).store
         await return_as_master(broker)
         try:
             self.slaves.start()

@@ -25,6 +25,10 @@ ACTING_SETTINGS: Final = (
             "The brokers of the name, the master counted. With more than one, and "
             "enableSlaveActingMaster, a broker registers once it is connected to the others.",
             unit="brokers", least=1, most=1000, at_start=True, source=_STORE),
+    Setting("enableRemoteEscape", "flag", False,
+            "Whether a slave that stands in for its master stores delayed messages that fall due "
+            "on other masters of the cluster. If not, they wait for its master.",
+            at_start=True, source=_BROKER),
     Setting("enableAutoInSyncReplicas", "flag", False,
             "Whether a SYNC_MASTER with enableSlaveActingMaster waits for fewer than "
             "inSyncReplicas when fewer brokers are there.", source=_STORE),

@@ -83,9 +83,22 @@ async def take_back(broker: Broker, slave: str) -> None:
         _log.warn("the consumer offsets of the slave at {address} cannot be taken back: {error}",
                   address=slave, error=str(error))
         return
+    await _take_tables_back(broker, slave)
     if taken:
         _log.info("{count} consumer offsets were taken back from the slave at {address}",
                   count=taken, address=slave)
+
+
+async def _take_tables_back(broker: Broker, slave: str) -> None:
+    """Take what a slave that stood in has done of the work of plugins."""
+    for table in broker.hooks.collect_synced_tables():
+        if table.take_back is None:
+            continue
+        try:
+            table.take_back(await ask(broker, slave, table.code))
+        except BrokerError as error:
+            _log.warn("the {name} of the slave at {address} cannot be taken back: {error}",
+                      name=table.name, address=slave, error=str(error))
 
 
 def _within_queues(

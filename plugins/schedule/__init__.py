@@ -118,7 +118,8 @@ class Plugin:
     @hookimpl
     def register_synced_tables(self) -> Sequence[SyncedTable]:
         return (SyncedTable("delay offsets", RequestCode.GET_ALL_DELAY_OFFSET, self._service.take,
-                            _COPY_PERIOD_MS, follows_log=True),)
+                            _COPY_PERIOD_MS, follows_log=True,
+                            take_back=self._service.take_back),)
 
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twistmq.broker.api import (
     BrokerError,
@@ -21,12 +22,14 @@ from twistmq.broker.api import (
     ResponseCode,
     StoreError,
     decode_record,
+    format_properties,
     parse_properties,
 )
 from twistmq.broker.api.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.observe import Outage
 from twistmq.broker.api.topics import SCHEDULE_TOPIC
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.schedule.levels import DelayLevels
 from twistmq.plugins.schedule.records import (
     DELAY_MARK,
@@ -47,6 +50,8 @@ LOOK_PERIOD_MS: Final = 50
 #: Messages of one level that are delivered at once, and bytes after which no more are.
 BATCH_COUNT: Final = 64
 BATCH_BYTES: Final = 4 * 1024 * 1024
+#: From a failure to store messages on other brokers to the next try, ms.
+_AGAIN_MS: Final = 1000
 #: Deliveries after which the data version counts one more change.
 #: Source: delayOffsetUpdateVersionStep.
 VERSION_STEP: Final = 200
@@ -76,6 +81,10 @@ class ScheduleService:
         self._has_more = False
         #: Levels whose last delivery failed: that is said once.
         self._failing: set[int] = set()
+        #: Levels whose due messages are on their way to other brokers, or are tried again at a
+        #: time by the clock for durations, ms.
+        self._escaping: set[int] = set()
+        self._again_ms: dict[int, int] = {}
 
     # --- into the schedule topic
 
@@ -112,17 +121,57 @@ class ScheduleService:
     def deliver(self, now_ms: int) -> None:
         """Deliver what is due, a batch of each level at most."""
         self._has_more = False
-        if self._broker.is_slave:
+        broker = self._broker
+        if not broker.identity.delivers or (broker.is_slave and broker.escape is None):
             return
         for level in self.levels.lengths_ms:
-            self._deliver_level(level, now_ms)
+            if level not in self._escaping:
+                self._deliver_level(level, now_ms)
 
     def _deliver_level(self, level: int, now_ms: int) -> None:
         offset = self._corrected_offset(level)
         due, next_offset = self._due(level, offset, now_ms)
         if next_offset == offset:
             return
-        refusals = self._append([record for _, record in due])
+        if self._broker.is_slave:
+            self._escape(level, offset, due, next_offset)
+        else:
+            self._settle(level, due, next_offset, self._append([record for _, record in due]))
+
+    def _escape(
+        self, level: int, offset: int, due: list[tuple[int, MessageRecord]], next_offset: int
+    ) -> None:
+        """Store on other brokers what is due, as a slave that stands in for its master."""
+        escape, steady = self._broker.escape, self._broker.steady
+        if escape is None or steady.now_ms() < self._again_ms.get(level, 0):
+            return
+        records = [record for _, record in due]
+        for record in records:
+            # The broker that stores it must not delay it again.
+            properties = parse_properties(record.properties)
+            properties.pop(names.DELAY, None)
+            record.properties = format_properties(properties)
+        self._escaping.add(level)
+
+        def done(refusals: dict[int, BrokerError]) -> None:
+            self._escaping.discard(level)
+            if refusals:
+                self._again_ms[level] = steady.now_ms() + _AGAIN_MS
+            # A master that returned may have said meanwhile that it is elsewhere.
+            if self.offsets.get(level, 0) == offset:
+                self._settle(level, due, next_offset, refusals)
+
+        def failed(failure: Failure) -> None:
+            self._escaping.discard(level)
+            self.log.failure("delayed messages cannot be stored on other brokers", failure)
+
+        escape(records).addCallback(done).addErrback(failed)
+
+    def _settle(
+        self, level: int, due: Sequence[tuple[int, MessageRecord]], next_offset: int,
+        refusals: dict[int, BrokerError],
+    ) -> None:
+        """Note what was delivered, and what is to be tried again."""
         retried = [due[index][0] for index, error in refusals.items() if not _is_final(error)]
         self._log_refusals(level, due, refusals, bool(retried))
         ahead = self._ahead.setdefault(level, set())
@@ -239,6 +288,15 @@ class ScheduleService:
         self._ahead.clear()
         if theirs.data_version is not None:
             self.data_version.assign(theirs.data_version)
+
+    def take_back(self, body: bytes) -> None:
+        """Be as far as a slave that stood in for this master, where that is further.
+
+        :raises WireError: when the body does not say how far that is.
+        """
+        theirs = DelayOffsetSerializeWrapper.decode(body)
+        for level, offset in theirs.offset_table.items():
+            self.offsets[level] = max(offset, self.offsets.get(level, 0))
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
         """The offsets of all levels, as the file and a slave get them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from tests.interop.peer import Peer
@@ -232,3 +233,44 @@ class OurMasterTests(ActingCase):
         self.assertFalse(again.kernel.identity.registers)
         self.returns(namesrv, address, slave)
         self.assertTrue(again.plugin.slaves.links)
+
+
+class EscapeTests(ActingCase):
+    """Delayed messages that fall due on our slave are stored on another master, of Apache's."""
+
+    settings: ClassVar[dict[str, str]] = {**ACTING, "enableRemoteEscape": "true"}
+
+    def test_a_master_of_another_name_stores_them(self) -> None:
+        """Once, as they were sent, and without a second delay."""
+        namesrv = self.our_name_server()
+        other = f"127.0.0.1:{self.java(namesrv, brokerName='other').broker_port}"
+        masters = ExitStack()
+        self.stack.enter_context(masters)
+        master = masters.enter_context(lone_broker(self.folder / "master/store", {
+            **COMMON, **self.settings, "namesrvAddr": namesrv}))
+        address = master.kernel.broker_address
+        slave = self.lone(namesrv, "slave", brokerRole="SLAVE", brokerId="1")
+        wait_until(lambda: self.is_active(other) == "true", "the other one is active", PATIENCE)
+        self.create(address, other)
+        bodies = [b"%d" % number for number in range(20)]
+        with RawClient(address) as client:
+            for number, body in enumerate(bodies):
+                client.send("T", body, tag="t", keys=f"k{number}", properties={"DELAY": "4"})
+        wait_until(lambda: slave.end == master.end, "the slave has all")
+        wait_until(lambda: "T" in slave.kernel.topic_config.table, "the topic is copied")
+        found: dict[str, bytes] = {}
+        masters.close()
+        wait_until(lambda: slave.kernel.identity.is_acting, "the slave stands in", PATIENCE)
+
+        def stored() -> int:
+            with RawClient(other) as client:
+                for queue_id in range(4):
+                    reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
+                        "T", group="g", queue_id=queue_id, offset=0))
+                    for record in records_of(reply.body):
+                        found[record.properties_map()["KEYS"]] = record.body
+                return sum(client.max_offset("T", queue_id) for queue_id in range(4))
+
+        wait_until(lambda: stored() >= len(bodies), "they are stored", PATIENCE)
+        self.assertEqual(stored(), len(bodies))
+        self.assertEqual(found, {f"k{number}": body for number, body in enumerate(bodies)})

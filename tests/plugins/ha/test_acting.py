@@ -13,10 +13,12 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
+from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
     BrokerData,
     BrokerMemberGroup,
     GetBrokerMemberGroupResponseBody,
+    QueueData,
     TopicRouteData,
 )
 from twistmq.broker.wire.command import RemotingCommand
@@ -26,7 +28,9 @@ from twistmq.broker.wire.headers.admin import (
     ExchangeHAInfoResponseHeader,
     NotifyMinBrokerIdChangeRequestHeader,
 )
+from twistmq.broker.wire.record import MessageRecord, records_of
 from twistmq.plugins import ha
+from twistmq.plugins.ha.escape import EscapeBridge
 from twistmq.plugins.ha.links import SlaveLink
 from twistmq.plugins.ha.pre_online import has_pre_online
 
@@ -437,6 +441,70 @@ class InSyncTests(ActingCase):
         self.assertEqual(self.try_send(), (0, None))
         self.master.kernel.set_role("SYNC_MASTER", 0)
         self.assertEqual(self.try_send()[0], ResponseCode.SYSTEM_ERROR)
+
+
+class EscapeTests(ActingCase):
+    """Messages that other brokers store."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        own = self.slave.kernel.broker_name
+        self.route: TopicRouteData | None = TopicRouteData(
+            broker_datas=[BrokerData("C", own, {0: SLAVE}), BrokerData("C", "b", {0: MASTER}),
+                          BrokerData("C", "c", {0: OTHER}), BrokerData("C", "d", {1: OTHER})],
+            queue_datas=[QueueData(own, 4, 4, 6), QueueData("b", 4, 2, 6),
+                         QueueData("c", 4, 4, 4), QueueData("d", 4, 4, 6)])
+        self.slave.host.find_route = self.find
+        self.looks = 0
+        self.escape = EscapeBridge(self.slave.kernel)
+
+    async def find(self, topic: str) -> TopicRouteData | None:
+        self.looks += 1
+        return self.route
+
+    def store(self, *records: MessageRecord) -> dict[int, str]:
+        refusals = self.successResultOf(self.escape.store(records))
+        return {index: str(error) for index, error in refusals.items()}
+
+    def queue(self, queue_id: int) -> list[bytes]:
+        return [record.body for data in self.master.kernel.store.get_message(
+            "T", queue_id, 0, 32).messages for record in records_of(data)]
+
+    def test_writable_queues_of_other_masters_get_them_in_turn(self) -> None:
+        """The route is asked for once in half a minute; the messages are as they were."""
+        self.assertEqual(self.store(*(message("T", body=b"%d" % number, keys="k")
+                                      for number in range(4))), {})
+        self.assertEqual((self.queue(0), self.queue(1)), ([b"1", b"3"], [b"0", b"2"]))
+        stored = self.master.kernel.store.get_message("T", 0, 0, 1).messages[0]
+        self.assertEqual(next(iter(records_of(stored))).properties_map()["KEYS"], "k")
+        self.assertEqual(self.escape.count, 4)
+        before = self.looks
+        self.store(message("T"))
+        self.assertEqual(self.looks, before)
+        self.slave.now_ms += 31_000
+        self.store(message("T"))
+        self.assertEqual(self.looks, before + 1)
+
+    def test_refusals_are_by_message(self) -> None:
+        """No broker, one that refuses, one that is late to flush, which has it, and one away."""
+        self.answers[MASTER, RequestCode.SEND_MESSAGE_V2] = RemotingCommand(
+            ResponseCode.SYSTEM_BUSY, remark="busy")
+        self.assertEqual(self.store(message("T")), {0: f"{MASTER} answered 2: busy"})
+        self.answers[MASTER, RequestCode.SEND_MESSAGE_V2] = RemotingCommand(
+            ResponseCode.FLUSH_DISK_TIMEOUT)
+        self.assertEqual(self.store(message("T")), {})
+        del self.answers[MASTER, RequestCode.SEND_MESSAGE_V2]
+        del self.servers[MASTER]
+        self.assertEqual(self.store(message("T")), {0: f"cannot connect to {MASTER}"})
+        self.route = None
+        self.assertEqual(self.store(message("T")), {0: "no other broker takes messages of T"})
+
+    def test_the_setting_gives_it_to_the_broker(self) -> None:
+        self.assertIsNone(self.slave.kernel.escape)
+        self.slave.stop()
+        self.slave_settings = {**self.slave_settings, "enableRemoteEscape": "true"}
+        self.slave = self.start_slave()
+        self.assertIsNotNone(self.slave.kernel.escape)
 
 
 class StartTests(GroupCase):

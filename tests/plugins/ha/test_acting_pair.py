@@ -14,6 +14,7 @@ from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import BrokerData, KVTable, QueueData
 from twistmq.broker.wire.record import records_of
+from twistmq.plugins import schedule
 
 __all__ = ["ACTING", "ActingPairCase"]
 
@@ -117,3 +118,44 @@ class StandInTests(ActingPairCase):
         with again.client() as client:
             client.send("T", b"after")
         self.caught_up(slave, again)
+
+
+class EscapeTests(ActingPairCase):
+    """Delayed messages fall due while the master is gone."""
+
+    settings: ClassVar[dict[str, str]] = {"enableRemoteEscape": "true"}
+
+    def test_another_master_stores_them(self) -> None:
+        """Once: the master that returns does not deliver them again."""
+        bodies = [b"%d" % number for number in range(20)]
+        with self.beside.client() as client:
+            client.send("T", b"makes the topic")
+        master, slave = self.start_pair()
+        with master.client() as client:
+            client.send("T", b"makes the topic")
+            for body in bodies:
+                client.send("T", body, properties={"DELAY": "4"})
+        self.caught_up(slave, master)
+        wait_until(lambda: "T" in slave.kernel.topic_config.table, "the topic is copied")
+        self.masters.close()
+        store = self.beside.kernel.store
+
+        def beside() -> list[bytes]:
+            return sorted(record.body for queue_id in range(4) for data in self.beside.call(
+                store.get_message, "T", queue_id, 0, 32).messages for record in records_of(data))
+
+        wait_until(lambda: len(beside()) > len(bodies), "they are stored", 90)
+        self.assertEqual(beside(), sorted([*bodies, b"makes the topic"]))
+        again = self.start_master()
+        self.wait_for_members(0, 1)
+        offsets = [(broker.thread.call(schedule_offsets, broker)) for broker in (slave, again)]
+        self.assertEqual(offsets[0], offsets[1])
+        self.assertEqual(offsets[0][4], len(bodies))
+        self.assertEqual(again.kernel.store.queues.max_offset("T", 0), 1)
+
+
+def schedule_offsets(broker: LoneBroker) -> dict[int, int]:
+    """How far each delay level has come."""
+    plugin = broker.kernel.hooks.find(schedule.Plugin)
+    assert plugin is not None
+    return dict(plugin._service.offsets)

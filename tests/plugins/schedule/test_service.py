@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
+from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import SettingsError, StoreDamaged, StoreFull, WireError
+from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged, StoreFull, WireError
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
@@ -201,6 +202,83 @@ class DeliveryTests(DelayTestCase):
         self.box.kernel.set_role("ASYNC_MASTER", 0)
         self.let_pass(0)
         self.assertEqual(self.bodies(), [b"late"])
+
+
+class EscapeTests(DelayTestCase):
+    """A slave that stands in for its master has other brokers store what falls due."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.escaped: list[Sequence[MessageRecord]] = []
+        self.answers: list[Deferred[dict[int, BrokerError]]] = []
+        for body in (b"first", b"second"):
+            self.send(body, 1)
+        self.box.kernel.set_role("SLAVE", 1)
+        self.box.kernel.escape = self.escape
+
+    def escape(self, records: Sequence[MessageRecord]) -> Deferred[dict[int, BrokerError]]:
+        self.escaped.append(records)
+        self.answers.append(Deferred())
+        return self.answers[-1]
+
+    @property
+    def offset(self) -> int:
+        return self.box.plugin(schedule.Plugin)._service.offsets.get(1, 0)
+
+    def test_only_while_it_stands_in(self) -> None:
+        """And once: another round waits for the answer."""
+        self.let_pass(5000)
+        self.assertEqual(self.escaped, [])
+        self.box.kernel.identity.is_acting = True
+        self.let_pass(1000)
+        [records] = self.escaped
+        self.assertEqual([(each.topic, each.body) for each in records],
+                         [("T", b"first"), ("T", b"second")])
+        self.assertTrue(all("DELAY\x01" not in each.properties for each in records))
+        self.assertEqual(self.offset, 0)
+        self.answers[0].callback({})
+        self.let_pass(5000)
+        self.assertEqual((self.offset, len(self.escaped), self.bodies()), (2, 1, []))
+
+    def test_what_is_refused_is_tried_again_alone(self) -> None:
+        """A second later at the earliest."""
+        self.box.kernel.identity.is_acting = True
+        self.let_pass(2000)
+        self.answers[0].callback({0: BrokerError("no other broker takes messages of T")})
+        self.let_pass(900)
+        self.assertEqual((self.offset, len(self.escaped)), (0, 1))
+        self.let_pass(1000)
+        self.assertEqual([each.body for each in self.escaped[1]], [b"first"])
+        self.answers[1].callback({})
+        self.assertEqual(self.offset, 2)
+
+    def test_an_answer_after_a_copy_of_the_masters_offsets_moves_none(self) -> None:
+        self.box.kernel.identity.is_acting = True
+        self.let_pass(2000)
+        self.box.plugin(schedule.Plugin)._service.take(
+            DelayOffsetSerializeWrapper({1: 1}).encode())
+        self.answers[0].callback({})
+        self.assertEqual(self.offset, 1)
+
+    def test_without_an_escape_they_wait_for_the_master(self) -> None:
+        """As they do on a master that does not register yet."""
+        self.box.kernel.escape = None
+        self.box.kernel.identity.is_acting = True
+        self.let_pass(5000)
+        self.assertEqual(self.offset, 0)
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.box.kernel.identity.registers = False
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [])
+        self.box.kernel.identity.registers = True
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"first", b"second"])
+
+    def test_a_master_that_returns_takes_larger_offsets(self) -> None:
+        service = self.box.plugin(schedule.Plugin)._service
+        service.offsets = {1: 1, 2: 5}
+        service.take_back(DelayOffsetSerializeWrapper({1: 2, 2: 3, 4: 7}).encode())
+        self.assertEqual(service.offsets, {1: 2, 2: 5, 4: 7})
 
 
 class ProgressTests(DelayTestCase):
