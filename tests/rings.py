@@ -85,6 +85,7 @@ SLOW: Final = frozenset((
     "client/event_loop/test_pop_consumer.py", "client/test_pop_consumer.py",
     "client/testing/test_pop_cluster.py",
     "plugins/ha/test_kills.py", "plugins/ha/test_pair.py", "plugins/ha/test_removed_range.py",
+    "plugins/ha/test_strain.py",
     "plugins/ha/test_strangers.py",
     "plugins/ha/test_pair_roles.py",
     "plugins/filter_sql92/test_grammar.py", "plugins/flow_control/test_overload.py",

@@ -46,6 +46,7 @@ class Load:
         self.answers: dict[bytes, int] = {}
         self.counts: Counter[int] = Counter()
         self.failures: list[str] = []
+        self._answered = time.monotonic()
         self._stops = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(number,), daemon=True)
                          for number in range(senders)]
@@ -94,6 +95,10 @@ class Load:
         self._stops.wait(seconds)
         return (self.count() - before) / (time.monotonic() - begin)
 
+    def silence(self) -> float:
+        """How long ago the last answer came, seconds."""
+        return time.monotonic() - self._answered
+
     # --- one sender
 
     def _work(self, sender: int) -> None:
@@ -132,3 +137,4 @@ class Load:
         with self._lock:
             self.answers[body] = code
             self.counts[code] += 1
+            self._answered = time.monotonic()

@@ -110,7 +110,7 @@ class Replica(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The id of its process."""
 
     def start(self) -> None:
         """Start it; return when it listens."""

@@ -4,10 +4,13 @@
     python -m tests.long.replication kill-master [--pair A] [--times 50]
     python -m tests.long.replication restart [--times 20]
     python -m tests.long.replication cuts [--times 200]
+    python -m tests.long.replication stall|slow|probe [--times 60]
+    python -m tests.long.replication slaves [--times 20000]
 
 Pairs: A is ours and ours; B a master of 5.3.3 and C a slave of it; D and E the same of 4.9.4. Each
 prints its counts; it ends with status 1 when a message was lost or stored twice, or the logs are
-not the same in the end. ``--seconds`` bounds it: then it does less. The rows of
+not the same in the end. ``--seconds`` bounds kills, restarts and cuts: then there are fewer.
+``stall`` and the next two take so many seconds, ``slaves`` sends so many messages. The rows of
 ``tests/plugins/ha/ACCEPTANCE.md`` say what each shows.
 """
 
@@ -16,17 +19,41 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.interop.replica_cuts import cut_and_promote
 from tests.interop.replica_kills import PAIRS, kill_master, kill_slave, restart
+from tests.interop.replica_strain import (
+    GROWTH_MAX_KIB,
+    Strain,
+    four_slaves,
+    probe,
+    slow_peer,
+    stall,
+)
 
 #: How soon sends are answered with 0 again when a slave is back, seconds, by pair.
 BACK_SECONDS = {"A": 6.0, "B": 11.0, "D": 11.0}
+#: By name: the function, and its seconds or messages.
+STRAINS: dict[str, tuple[Callable[[Path, int], Strain], int]] = {
+    "stall": (stall, 60), "slow": (slow_peer, 60), "probe": (probe, 60),
+    "slaves": (four_slaves, 20_000)}
+
+#: Of ``stall``; the link is closed at 20 s, and a look each second at what is silent.
+STALL_MOST = {"closed after s": 22, "KiB more": GROWTH_MAX_KIB,
+              "processor time a message, of that before": 1.02}
 
 
 def run(args: argparse.Namespace, folder: Path) -> tuple[str, list[str]]:
     """Do what the command line asks for; :returns: a line of figures, and problems."""
+    if args.what in STRAINS:
+        function, times = STRAINS[args.what]
+        strain = function(folder, args.times or times)
+        if args.what == "stall":
+            for name, most in STALL_MOST.items():
+                strain.demand(name, strain.figures[name], most)
+        return str(strain), strain.problems
     if args.what == "cuts":
         cut = cut_and_promote(folder, args.times or 200, args.seconds)
         return str(cut), cut.problems
@@ -46,7 +73,7 @@ def run(args: argparse.Namespace, folder: Path) -> tuple[str, list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("kill-slave", "kill-master", "restart", "cuts"))
+    parser.add_argument("what", choices=("kill-slave", "kill-master", "restart", "cuts", *STRAINS))
     parser.add_argument("--pair", choices=sorted(PAIRS), default="A")
     parser.add_argument("--times", type=int)
     parser.add_argument("--seconds", type=float, default=3600)

@@ -1,0 +1,107 @@
+"""What strangers, and slaves that do not read, cost a master that is a process of its own.
+
+``python -m tests.long.replication stall``, ``slow`` and ``probe`` take a minute each.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.hostile.case import BUG_MARKS
+from tests.interop.load import Load
+from tests.interop.replica_strain import probe, slow_peer, stall
+from tests.interop.replicas import Group, OurReplica
+from tests.interop.servers import rss_anon_kib, wait_until
+
+#: How far memory may be from where it was, KiB.
+_BACK_KIB = 1024
+#: Connections of each kind in a round.
+_STRANGERS = 60
+#: A close that sends a reset.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class StrainTests(SynchronousTestCase):
+    """Short forms; the memory of the master is measured."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_a_slave_that_is_stopped_costs_no_memory(self) -> None:
+        """Its link is closed after 20 s; it has all when it goes on.
+
+        A master that kept what it cannot send would grow by all that.
+        """
+        strain = stall(self.folder, 1, {"size_max": 200_000, "window": 8})
+        self.assertEqual(strain.problems, [])
+        self.assertGreater(strain.figures["closed after s"], 19)
+        self.assertLess(strain.figures["KiB more"], strain.figures["KiB it was sent"] / 3)
+
+    def test_a_peer_that_reads_slowly_costs_no_memory(self) -> None:
+        """It keeps its link, and the sends that wait for the other slave are not late."""
+        strain = slow_peer(self.folder, 3)
+        self.assertEqual(strain.problems, [])
+        self.assertEqual(strain.figures["slaves"], 2)
+
+    def test_connections_that_come_and_go(self) -> None:
+        """The slave keeps its link; descriptors are bounded and given back."""
+        self.assertEqual(probe(self.folder, 1, 500, 300).problems, [])
+
+    def test_garbage_and_half_open_connections_leave_nothing(self) -> None:
+        """Random bytes, a part of a report, and connections that are reset at once."""
+        with Group(self.folder) as group:
+            master = group.ours("master")
+            master.start()
+            with Load(master.address, senders=1, window=1) as load:
+                load.wait_for(100)
+            self.strangers(master)
+            files = _files(master)
+            before = rss_anon_kib(master.pid)
+            for _ in range(3):
+                self.strangers(master)
+            wait_until("descriptors are given back", lambda: _files(master) <= files)
+            self.assertLess(rss_anon_kib(master.pid) - before, _BACK_KIB)
+            with Load(master.address, 1, senders=1, window=1) as load:
+                load.wait_for(10)
+            self.assertEqual([line for line in master.log().splitlines()
+                              if any(mark in line for mark in BUG_MARKS)], [])
+
+    def strangers(self, master: OurReplica) -> None:
+        """Connections of three kinds; all are closed in the end."""
+        chance, silent = random.Random(1), []
+        for _ in range(_STRANGERS):
+            made = self.connect(master)
+            # The master closes it, at times before all was sent.
+            try:
+                made.sendall(b"\xff" + chance.randbytes(10_000))
+                made.recv(1)
+            except ConnectionError:
+                pass
+            made.close()
+            silent.append(self.connect(master))
+            silent[-1].sendall(bytes(7))
+            half = self.connect(master)
+            half.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            half.close()
+        for made in silent:
+            made.close()
+
+    @staticmethod
+    def connect(master: OurReplica) -> socket.socket:
+        """A connection to the port for slaves."""
+        return socket.create_connection(("127.0.0.1", master.port + 1), 30)
+
+
+def _files(master: OurReplica) -> int:
+    """How many files the master has open, sockets counted."""
+    return len(list(Path(f"/proc/{master.pid}/fd").iterdir()))
