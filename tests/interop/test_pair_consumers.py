@@ -1,0 +1,300 @@
+"""Stock consumers of a pair: their reads are diverted to the slave, or their master dies."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest
+
+from tests.interop.clients import (
+    HERE,
+    client_home,
+    go_missing,
+    go_program,
+    python_client_missing,
+    python_with,
+)
+from tests.interop.java_process import JavaProcess, LineProcess
+from tests.interop.ports import free_port
+from tests.interop.servers import MAIN
+from tests.interop.test_replication import COMMON, PairCase
+from tests.plugins.ha.pair import LOCAL, LoneBroker, wait_until
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.testing import RawClient, running_broker
+from twistmq.broker.wire.bodies import KVTable
+from twistmq.plugins import ha
+
+JAVA, GO, PYTHON, IDLE = "MoveJava", "MoveGo", "MovePython", "MoveIdle"
+MEMBERS = (JAVA, GO, PYTHON)
+QUEUES = 4
+#: Messages that are consumed before the master dies, and behind it.
+EARLY, BACKLOG = 40, 200
+#: Consumers ask for routes every 30 s; a busy machine is slower.
+MOVE_SECONDS = 35.0
+PATIENCE_SECONDS = 120.0
+
+
+class Members:
+    """A consumer of each kind, each with a group and a topic of its own."""
+
+    def __init__(self, stack: ExitStack, namesrv: str, names: tuple[str, ...] = MEMBERS) -> None:
+        home = stack.enter_context(client_home())
+        self._stack, self._namesrv, self._home = stack, namesrv, home
+        self.processes = {name: self._start(name) for name in names}
+        for process in self.processes.values():
+            process.wait_for("started")
+
+    def _start(self, name: str) -> LineProcess:
+        process: LineProcess
+        if name == JAVA:
+            process = JavaProcess("5.3.3", "GroupMember", self._namesrv, JAVA, IDLE, "1")
+        elif name == GO:
+            process = LineProcess([str(go_program("go_member")), self._namesrv, GO, "1"])
+        else:
+            process = LineProcess([
+                "env", f"HOME={self._home}", "PYTHONIOENCODING=utf-8",
+                str(python_with("rocketmq==0.4.4")), str(HERE / "python_member.py"),
+                self._namesrv, PYTHON])
+        self._stack.callback(process.close)
+        return process
+
+    def bodies(self, name: str) -> Counter[str]:
+        """The messages that a member has consumed, with how often."""
+        return Counter(line.split(" ")[-1] for line in self.processes[name].told("end"))
+
+    def last_ms(self, name: str) -> int:
+        """When it consumed the last one, Unix ms."""
+        return int(self.processes[name].told("end")[-1].split(" ")[2])
+
+    def have(self, bodies: set[str]) -> None:
+        """Wait until each has consumed these messages; none of them more than once."""
+        for name in self.processes:
+            wait_until(lambda name=name: bodies <= self.bodies(name).keys(),
+                       f"{name} has consumed {len(bodies)}", PATIENCE_SECONDS)
+            assert set(self.bodies(name).values()) == {1}, (name, self.bodies(name))
+
+    def leave(self) -> None:
+        """They stop, and commit where they are."""
+        for process in self.processes.values():
+            process.leave()
+
+
+def send(address: str, first: int, count: int) -> set[str]:
+    """Send numbered messages to the topic of each member; :returns: their bodies."""
+    bodies = [f"m{number}" for number in range(first, first + count)]
+    with RawClient(address) as client:
+        for topic in MEMBERS:
+            for number, body in enumerate(bodies):
+                client.send(topic, body.encode(), queue_id=number % QUEUES)
+    return set(bodies)
+
+
+def figure(address: str, name: str) -> int:
+    """A number that a broker says of itself."""
+    with RawClient(address) as client:
+        reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        return int(float(KVTable.decode(reply.body).table[name]))
+
+
+class ConsumersCase(PairCase):
+    """Members of all kinds."""
+
+    timeout = 900
+
+    def setUp(self) -> None:
+        super().setUp()
+        for reason in (go_missing(), python_client_missing()):
+            if reason:
+                raise SkipTest(reason)
+
+
+class _Alone:
+    """Our broker in a process of its own, which can be killed."""
+
+    def __init__(self, data: Path, namesrv: str) -> None:
+        self.port = free_port()
+        settings = {**LOCAL, **COMMON, "storePathRootDir": str(data), "namesrvAddr": namesrv,
+                    "listenPort": str(self.port), "haListenPort": str(free_port())}
+        self._command = [sys.executable, "-c", MAIN, "broker",
+                         *(f"{name}={value}" for name, value in settings.items())]
+        self.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+class DeadMasterTests(ConsumersCase):
+    """Our master dies; consumers go on with its slave, which is ours."""
+
+    def start_pair(self) -> None:
+        """A name server that outlives the master, the master, and its slave."""
+        beside = self.stack.enter_context(running_broker({**LOCAL, "brokerName": "beside"}))
+        self.namesrv = beside.namesrv_address
+        self.master = _Alone(self.folder / "master", self.namesrv)
+        self.stack.callback(self.master.kill)
+        self.address = self.master.address
+        wait_until(lambda: self.is_up(self.address), "the master answers", 60)
+        self.start_slave()
+
+    @staticmethod
+    def is_up(address: str) -> bool:
+        try:
+            return PairCase.end_of(address) >= 0
+        except (BrokerError, OSError):
+            return False
+
+    def start_slave(self) -> None:
+        self.slave = slave = self.our_slave(self.namesrv)
+        self.slave_address = f"127.0.0.1:{slave.service.port}"
+        wait_until(lambda: slave.plugin.follower.is_connected, "the slave follows", 60)
+
+    def kill_master(self) -> None:
+        self.master.kill()
+
+    def committed(self, count: int) -> bool:
+        """Whether the slave has the offsets of all consumers, behind so many messages."""
+        assert isinstance(self.slave, LoneBroker)
+        table = self.slave.kernel.consumer_offset.table
+        return all(sum(table.get(f"{name}@{name}", {}).values()) == count for name in MEMBERS)
+
+    def test_consumers_go_on_with_the_slave(self) -> None:
+        """They consume the backlog once, and commit there; no message is left out."""
+        self.start_pair()
+        sent = send(self.address, 0, EARLY)
+        members = Members(self.stack, self.namesrv)
+        members.have(sent)
+        for process in members.processes.values():
+            process.pause()
+        sent |= send(self.address, EARLY, BACKLOG)
+        end = self.end_of(self.address)
+        wait_until(lambda: self.end_of(self.slave_address) == end, "the slave has all", 60)
+        self.kill_master()
+        died_ms = time.time_ns() // 1_000_000
+        for process in members.processes.values():
+            process.resume()
+        members.have(sent)
+        seconds = {name: (members.last_ms(name) - died_ms) / 1000 for name in MEMBERS}
+        print(f"{type(self).__name__}: the backlog was consumed so long after the kill, s: "
+              f"{seconds}")
+        self.assertLess(max(seconds.values()), MOVE_SECONDS + PATIENCE_SECONDS / 2)
+        wait_until(lambda: self.committed(EARLY + BACKLOG), "the slave has the offsets", 60)
+        self.come_back(members, sent)
+
+    def come_back(self, members: Members, sent: set[str]) -> None:
+        """The master returns: who starts at that moment begins where the others ended."""
+        members.leave()
+        self.master.start()
+        again = Members(self.stack, self.namesrv, (JAVA,))
+        wait_until(lambda: self.is_up(self.address), "the master answers", 60)
+        new = send(self.address, EARLY + BACKLOG, 20)
+        again.have(new)
+        self.assertEqual(set(again.bodies(JAVA)), new)
+
+
+class DeadMasterJavaSlaveTests(DeadMasterTests):
+    """The slave is Apache's."""
+
+    def start_slave(self) -> None:
+        java = self.java_slave(self.namesrv)
+        self.slave_address = f"127.0.0.1:{java.broker_port}"
+        self.home = java.home
+        # It copies topics after more than a minute, and without a topic it serves no read.
+        with RawClient(self.address) as client:
+            for topic in MEMBERS:
+                client.send(topic, b"first")
+        wait_until(lambda: self.end_of(self.slave_address) == self.end_of(self.address),
+                   "the slave follows", 60)
+        topics = self.home / "store/config/topics.json"
+        wait_until(lambda: topics.exists() and all(
+            f'"{topic}"' in topics.read_text() for topic in MEMBERS), "its topics", 150)
+
+    def committed(self, count: int) -> bool:
+        """It writes its offsets to a file now and then."""
+        path = self.home / "store/config/consumerOffset.json"
+        text = path.read_text() if path.exists() else ""
+        return all(f"{name}@{name}" in text for name in MEMBERS)
+
+
+class DeadJavaMasterTests(DeadMasterTests):
+    """The master is Apache's, and our slave goes on for it."""
+
+    def start_pair(self) -> None:
+        self.java = self.java_master()
+        self.namesrv = self.java.namesrv_address
+        self.address = f"127.0.0.1:{self.java.broker_port}"
+        self.start_slave()
+
+    def kill_master(self) -> None:
+        self.java.stop_one("broker", kill=True)
+
+    def come_back(self, members: Members, sent: set[str]) -> None:
+        """Apache's master takes no offsets back."""
+
+
+class _SmallMemory(RealDisk):
+    """A machine of a megabyte: what is a few kilobytes back counts as not in memory."""
+
+    def physical_memory_bytes(self) -> int:
+        return 1 << 20
+
+
+class DivertedTests(ConsumersCase):
+    """Our master sends consumers that are behind to its slave."""
+
+    def read_at_slave(self, *, allowed: bool) -> int:
+        """Let members catch up; :returns: how many messages the slave gave them."""
+        master = self.stack.enter_context(running_broker(
+            {**LOCAL, **COMMON, "accessMessageInMemoryMaxRatio": "2",
+             "slaveReadEnable": str(allowed).lower()},
+            data=self.folder / "master", io=_SmallMemory()))
+        slave = self.our_slave(master.namesrv_address)
+        address = f"127.0.0.1:{slave.service.port}"
+        wait_until(lambda: slave.plugin.follower.is_connected, "the slave follows", 60)
+        sent = send(master.broker_address, 0, EARLY)
+        members = Members(self.stack, master.namesrv_address, (JAVA, GO))
+        members.have(sent)
+        for process in members.processes.values():
+            process.pause()
+        sent |= send(master.broker_address, EARLY, 4 * BACKLOG)
+        wait_until(lambda: slave.end == self.end_of(master.broker_address), "it has all", 60)
+        before = figure(address, "msgGetTotalTodayNow")
+        for process in members.processes.values():
+            process.resume()
+        members.have(sent)
+        given = figure(address, "msgGetTotalTodayNow") - before
+        # They are back: what comes now, the master gives them.
+        now = figure(master.broker_address, "msgGetTotalTodayNow")
+        last = send(master.broker_address, EARLY + 4 * BACKLOG, 1)
+        members.have(sent | last)
+        self.assertGreaterEqual(figure(master.broker_address, "msgGetTotalTodayNow") - now, 1)
+        plugin = slave.kernel.hooks.find(ha.Plugin)
+        assert plugin is not None and plugin.follower.is_connected
+        return given
+
+    def test_they_move_and_come_back(self) -> None:
+        """Nothing is missed or consumed twice."""
+        self.assertGreater(self.read_at_slave(allowed=True), 0)
+
+    def test_they_stay_where_it_is_off(self) -> None:
+        """Without slaveReadEnable the slave is never asked."""
+        self.assertEqual(self.read_at_slave(allowed=False), 0)
+
+
