@@ -24,7 +24,7 @@ from tests.interop.java_process import JavaProcess, LineProcess
 from tests.interop.ports import free_port
 from tests.interop.servers import MAIN
 from tests.interop.test_replication import COMMON, PairCase
-from tests.plugins.ha.pair import LOCAL, LoneBroker, wait_until
+from tests.plugins.ha.pair import LOCAL, wait_until
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.store.disk import RealDisk
@@ -80,11 +80,6 @@ class Members:
             wait_until(lambda name=name: bodies <= self.bodies(name).keys(),
                        f"{name} has consumed {len(bodies)}", PATIENCE_SECONDS)
             assert set(self.bodies(name).values()) == {1}, (name, self.bodies(name))
-
-    def leave(self) -> None:
-        """They stop, and commit where they are."""
-        for process in self.processes.values():
-            process.leave()
 
 
 def send(address: str, first: int, count: int) -> set[str]:
@@ -151,7 +146,7 @@ class DeadMasterTests(ConsumersCase):
         self.master = _Alone(self.folder / "master", self.namesrv)
         self.stack.callback(self.master.kill)
         self.address = self.master.address
-        wait_until(lambda: self.is_up(self.address), "the master answers", 60)
+        wait_until(lambda: self.is_up(self.address), "the master answers", PATIENCE_SECONDS)
         self.start_slave()
 
     @staticmethod
@@ -162,21 +157,15 @@ class DeadMasterTests(ConsumersCase):
             return False
 
     def start_slave(self) -> None:
-        self.slave = slave = self.our_slave(self.namesrv)
+        slave = self.our_slave(self.namesrv)
         self.slave_address = f"127.0.0.1:{slave.service.port}"
         wait_until(lambda: slave.plugin.follower.is_connected, "the slave follows", 60)
 
     def kill_master(self) -> None:
         self.master.kill()
 
-    def committed(self, count: int) -> bool:
-        """Whether the slave has the offsets of all consumers, behind so many messages."""
-        assert isinstance(self.slave, LoneBroker)
-        table = self.slave.kernel.consumer_offset.table
-        return all(sum(table.get(f"{name}@{name}", {}).values()) == count for name in MEMBERS)
-
     def test_consumers_go_on_with_the_slave(self) -> None:
-        """They consume the backlog once, and commit there; no message is left out."""
+        """They consume the backlog once; no message is left out."""
         self.start_pair()
         sent = send(self.address, 0, EARLY)
         members = Members(self.stack, self.namesrv)
@@ -195,42 +184,6 @@ class DeadMasterTests(ConsumersCase):
         print(f"{type(self).__name__}: the backlog was consumed so long after the kill, s: "
               f"{seconds}")
         self.assertLess(max(seconds.values()), MOVE_SECONDS + PATIENCE_SECONDS / 2)
-        wait_until(lambda: self.committed(EARLY + BACKLOG), "the slave has the offsets", 60)
-        self.come_back(members, sent)
-
-    def come_back(self, members: Members, sent: set[str]) -> None:
-        """The master returns: who starts at that moment begins where the others ended."""
-        members.leave()
-        self.master.start()
-        again = Members(self.stack, self.namesrv, (JAVA,))
-        wait_until(lambda: self.is_up(self.address), "the master answers", 60)
-        new = send(self.address, EARLY + BACKLOG, 20)
-        again.have(new)
-        self.assertEqual(set(again.bodies(JAVA)), new)
-
-
-class DeadMasterJavaSlaveTests(DeadMasterTests):
-    """The slave is Apache's."""
-
-    def start_slave(self) -> None:
-        java = self.java_slave(self.namesrv)
-        self.slave_address = f"127.0.0.1:{java.broker_port}"
-        self.home = java.home
-        # It copies topics after more than a minute, and without a topic it serves no read.
-        with RawClient(self.address) as client:
-            for topic in MEMBERS:
-                client.send(topic, b"first")
-        wait_until(lambda: self.end_of(self.slave_address) == self.end_of(self.address),
-                   "the slave follows", 60)
-        topics = self.home / "store/config/topics.json"
-        wait_until(lambda: topics.exists() and all(
-            f'"{topic}"' in topics.read_text() for topic in MEMBERS), "its topics", 150)
-
-    def committed(self, count: int) -> bool:
-        """It writes its offsets to a file now and then."""
-        path = self.home / "store/config/consumerOffset.json"
-        text = path.read_text() if path.exists() else ""
-        return all(f"{name}@{name}" in text for name in MEMBERS)
 
 
 class DeadJavaMasterTests(DeadMasterTests):
@@ -244,9 +197,6 @@ class DeadJavaMasterTests(DeadMasterTests):
 
     def kill_master(self) -> None:
         self.java.stop_one("broker", kill=True)
-
-    def come_back(self, members: Members, sent: set[str]) -> None:
-        """Apache's master takes no offsets back."""
 
 
 class _SmallMemory(RealDisk):
