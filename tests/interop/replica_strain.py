@@ -182,7 +182,7 @@ class _SlowPeer(threading.Thread):
         self._socket.close()
 
 
-def slow_peer(folder: Path, seconds: float) -> Strain:
+def slow_peer(folder: Path, seconds: float, kib_max: int = GROWTH_MAX_KIB) -> Strain:
     """Let a peer read slowly beside a slave of a SYNC_MASTER, whose sends wait for the slave."""
     strain = Strain()
     with Group(folder) as group:
@@ -205,7 +205,7 @@ def slow_peer(folder: Path, seconds: float) -> Strain:
             finally:
                 peer.end()
         strain.problems += load.failures + [each for each in [peer.error] if each]
-        strain.demand("KiB more", memory.most, GROWTH_MAX_KIB)
+        strain.demand("KiB more", memory.most, kib_max)
         strain.demand("late sends", load.count(12) - late, 0)
         strain.figures |= {"the peer is behind, bytes": behind,
                            "it read in a second": peer.read_bytes / seconds}
@@ -246,7 +246,10 @@ def four_slaves(folder: Path, messages: int) -> Strain:
     return strain
 
 
-def probe(folder: Path, seconds: float, a_second: int = 1000, idle: int = 1000) -> Strain:
+def probe(
+    folder: Path, seconds: float, a_second: int = 1000, idle: int = 1000,
+    kib_max: int = GROWTH_MAX_KIB,
+) -> Strain:
     """Connect to the port for slaves and close, so often; some connections stay and say nothing.
 
     :param seconds: at least; it takes longer where the machine cannot do so many a second.
@@ -277,7 +280,7 @@ def probe(folder: Path, seconds: float, a_second: int = 1000, idle: int = 1000) 
             strain.problems.append(f"the slave lost its link, or was late: {load.counts}")
         strain.figures["the slave's lag at most, s"] = silence.most
         strain.demand("descriptors", descriptors.most, files + _DESCRIPTORS_MAX)
-        strain.demand("KiB more", rss_anon_kib(master.pid) - kib, GROWTH_MAX_KIB)
+        strain.demand("KiB more", rss_anon_kib(master.pid) - kib, kib_max)
         same_log(master, [slave])
     return strain
 
