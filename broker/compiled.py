@@ -28,6 +28,7 @@ __all__ = [
 
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
+    "twistmq.broker.remoting.request",
     "twistmq.broker.request.send_record",
     "twistmq.broker.observe.statistics",
     "twistmq.broker.store.append_fast_path",

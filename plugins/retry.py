@@ -246,8 +246,14 @@ class Plugin:
         place, and gives up when it sends.
         """
         refusals: dict[int, BrokerError] = {}
+        other_topic = ""
         for index, records in enumerate(batch.records):
-            if len(records) == 1 and records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            # Most sends of one connection are to one topic.
+            if len(records) != 1 or records[0].topic == other_topic:
+                continue
+            if not records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+                other_topic = records[0].topic
+            else:
                 try:
                     self._redirect(batch.requests[index], records[0])
                 except BrokerError as error:

@@ -37,13 +37,16 @@ from twistmq.broker.remoting.messages import (
     Handled,
     Reply,
     Request,
+    UnmadeReplies,
 )
+from twistmq.broker.remoting.request import read_run
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     RemotingCommand,
     encode_reply,
 )
+from twistmq.broker.wire.field_sets import ReadRequest
 from twistmq.broker.wire.frame import Frame
 from twistmq.broker.wire.frame_peek import Sketch, sketch
 from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
@@ -110,7 +113,11 @@ class Dispatcher:
             each for each in self._validators if IResourceValidator.providedBy(each)]
         self.hooks_made()
         headers = {code: handler.header for code, handler in handlers.items()}
-        self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
+        #: Reads runs of requests at once; None: each is looked at by validators.
+        self._plain_reader = None if validators else RequestReader(headers)
+        self._reader = self._plain_reader or SignedRequestReader(headers)
+        self._batch_codes = frozenset(
+            code for code, handler in handlers.items() if handler.handle_batch is not None)
         #: Bytes of a frame that no handler's bounds have to be looked at for.
         self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
             min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
@@ -142,13 +149,20 @@ class Dispatcher:
         """
         ready: list[bytes] = []
         run: list[Request[Any]] = []
+        read_ahead: ReadRequest | None = None
         batch_handler: AnyHandler | None = None
         handlers, read, size_free = self.handlers, self._reader.read, self._size_free
         ends = False
+        if self._plain_reader is not None and not self._guarded:
+            run, read_ahead = read_run(
+                self._plain_reader, frames, self._batch_codes, size_free, channel, now_ms)
+            if run:
+                batch_handler = handlers[run[0].command.code]
         # Requests that are handled together are one piece of work; after others it is asked
         # whether there is time for more.
         is_alone = False
-        for index, frame in enumerate(frames):
+        for index in range(len(run), len(frames)):
+            frame = frames[index]
             if is_alone and not channel.may_run_more(len(ready[-1]) if ready else 0):
                 channel.run_later(frames[index:])
                 break
@@ -164,7 +178,8 @@ class Dispatcher:
                         break
                     continue
             try:
-                command, header, texts = read(frame)
+                command, header, texts = read_ahead or read(frame)
+                read_ahead = None
             except HeaderError as error:
                 ready.append(self._unreadable(channel, frame, error))
                 continue
@@ -271,6 +286,9 @@ class Dispatcher:
         try:
             answers = handler.handle_batch(run)
             assert len(answers) == len(run)
+            if isinstance(answers, UnmadeReplies) and not self._hooks.after_response:
+                ready += answers.frames(run)
+                return
         except Exception as error:
             answers = [self._refusal(request, error) for request in run]
         together: list[tuple[Request[Any], Reply | None]] = []

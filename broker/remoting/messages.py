@@ -10,6 +10,7 @@ Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -20,13 +21,13 @@ from twisted.python.failure import Failure
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
 from twistmq.broker.errors import ReplyTooLong
+from twistmq.broker.remoting.request import Request
 from twistmq.broker.wire.command import RemotingCommand, encode_reply
-from twistmq.broker.wire.field_sets import HeaderTexts
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
 __all__ = ["AnyHandler", "Channel", "DeferredReply", "Handled", "Reply", "Request",
-           "RequestHandler", "defer_until", "now_or_later"]
+           "RequestHandler", "UnmadeReplies", "defer_until", "now_or_later"]
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -102,36 +103,6 @@ class Reply:
         return f"Reply(code={self.code}, header={self.header!r}, remark={self.remark!r})"
 
 
-class Request(Generic[H]):
-    """One request as its handler sees it."""
-
-    __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
-
-    #: Further memory of the request while it waits, bytes; not set if it needs no more.
-    kept_bytes: int
-
-    def __init__(
-        self, command: RemotingCommand, header: H, channel: Channel, now_ms: int,
-        texts: HeaderTexts | None = None,
-    ) -> None:
-        #: The command as sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
-        self.command = command
-        #: The extFields as the header class of the code's handler; None when they cannot be read.
-        self.header = header
-        #: The connection it came by.
-        self.channel = channel
-        #: When the bytes were read, Unix ms.
-        self.now_ms = now_ms
-        #: For access validators: the extFields, if they were read with the header; else
-        #: ``command.fields()`` has them.
-        self.texts = texts
-
-    @property
-    def body(self) -> bytes:
-        """The bytes after the header."""
-        return self.command.body
-
-
 class DeferredReply:
     """A reply that is sent once a Deferred has fired.
 
@@ -149,6 +120,17 @@ class DeferredReply:
 
 #: The values that a handler may return.
 Handled = Reply | DeferredReply | Deferred[Reply] | None
+
+
+class UnmadeReplies(Sequence[Handled]):
+    """The replies of a batch that are written without an object for each, unless one is asked for.
+
+    A batch handler may return it; each look at an item makes another object.
+    """
+
+    @abstractmethod
+    def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
+        """The frames of the replies, in order, without those to one-way requests."""
 
 
 def defer_until(until: Deferred[None], answers: list[Handled]) -> None:

@@ -42,7 +42,7 @@ from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
 from twistmq.broker.request.send_context import SendBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
-from twistmq.broker.request.send_reply import StoredReply
+from twistmq.broker.request.send_reply import StoredReplies, StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
@@ -138,11 +138,19 @@ class SendRequests:
         """Handle a batch: records, hooks, one append, answers."""
         if self._large.channels and requests[0].channel.channel_id in self._large.channels:
             return self._large.wait(requests)
+        plain = self._maker.make_plain(
+            requests, self._tables.topic_config.table if self._broker_writable else {},
+            self._forbidden_topics, _MULTI_TAG, self._asking, self._body_size_max,
+            self._identity.store_host)
+        if None not in plain:
+            # The type checker cannot know it.
+            return self._complete(requests, [[record] for record in plain if record], None)
         records_of: list[list[MessageRecord]] = []
         replies: list[Handled] = [None] * len(requests)
         for index, request in enumerate(requests):
+            record = plain[index]
             try:
-                records_of.append(self.records(request))
+                records_of.append(self.records(request) if record is None else [record])
             except BrokerError as error:
                 records_of.append([])
                 replies[index] = self.refused(error)
@@ -157,24 +165,33 @@ class SendRequests:
         replies: list[Handled],
     ) -> list[Handled]:
         """Store the records of requests, but for those that have their reply; answer each."""
+        return list(self._complete(requests, records_of, replies))
+
+    def _complete(
+        self, requests: Sequence[SendRequest], records_of: list[list[MessageRecord]],
+        replies: list[Handled] | None,
+    ) -> Sequence[Handled]:
+        """Store records and answer requests.
+
+        :param replies: None: each request has one record, and no reply that is made already.
+        """
         saved = self.save_created_topics()
         if not requests:
-            return replies
+            return []
         hooks = self._hooks
         if not hooks.before_send and not hooks.after_send:
-            self._append(requests, records_of, replies)
-            if saved is not None:
-                defer_until(saved, replies)
-            return replies
-        batch = SendBatch(list(requests), records_of, replies)
+            answers = self._append(requests, records_of, replies)
+            return answers if saved is None else _deferred(saved, answers)
+        batch = SendBatch(list(requests), records_of, replies, lambda: [None] * len(requests))
         for index, refusal in hooks.refuse_send(batch).items():
-            if replies[index] is None:
-                replies[index] = self.refused(refusal)
-        self._append(requests, records_of, replies)
+            if batch.replies[index] is None:
+                batch.replies[index] = self.refused(refusal)
+        answers = self._append(requests, records_of, batch.replies if batch.has_replies else None)
         if saved is not None:
-            defer_until(saved, replies)
+            answers = _deferred(saved, answers)
+        batch.answered(answers)
         hooks.sent(batch)
-        return replies
+        return batch.replies if batch.has_replies else answers
 
     def require_topic(self, request: SendRequest) -> None:
         """Make sure that what was checked a while ago still holds.
@@ -303,11 +320,19 @@ class SendRequests:
 
     def _append(
         self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
-        replies: list[Handled],
-    ) -> None:
-        """Append what was not refused and fill in the replies."""
+        replies: list[Handled] | None,
+    ) -> Sequence[Handled]:
+        """Append what was not refused; :returns: the replies.
+
+        :param replies: those that are made already are left as they are; None: each request has
+            one record and no reply.
+        """
         # A plugin may send a record elsewhere; its sender is told the queue that was meant.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
+        if replies is None and not (
+                self._half_queue_ids or self._appender.acknowledgement.stages):
+            return self._append_plain(requests, records_of, queue_ids)
+        replies = [None] * len(requests) if replies is None else replies
         if self._half_queue_ids:
             queue_ids = [self._half_queue_ids.get(records[0], queue_id) if records else 0
                          for records, queue_id in zip(records_of, queue_ids, strict=True)]
@@ -319,6 +344,23 @@ class SendRequests:
         for position, error in refusals.items():
             replies[owners[position]] = self.refused(self.not_stored(error))
         self.stored(requests, records_of, replies, queue_ids)
+        return replies
+
+    def _append_plain(
+        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
+        queue_ids: Sequence[int],
+    ) -> Sequence[Handled]:
+        """Append the one record of each request; its reply is made only when it is asked for."""
+        flat = [records[0] for records in records_of]
+        refusals = self._appender.append(flat)
+        if not refusals:
+            self._tables.stats.messages_put(flat)
+            return StoredReplies(flat, queue_ids, self._identity.store_host, self._reply_maker)
+        replies: list[Handled] = [None] * len(requests)
+        for index, error in refusals.items():
+            replies[index] = self.refused(self.not_stored(error))
+        self.stored(requests, records_of, replies, queue_ids)
+        return replies
 
     def stored(
         self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
@@ -420,3 +462,12 @@ class SendRequests:
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
             "messages are put to the slave, message store has been shut down, etc.")
+
+
+def _deferred(
+    saved: Deferred[None], answers: Sequence[Handled]
+) -> list[Handled]:
+    """The answers, once topics are saved."""
+    replies = list(answers)
+    defer_until(saved, replies)
+    return replies

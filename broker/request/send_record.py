@@ -7,7 +7,8 @@ Source: SendMessageProcessor.sendMessage, AbstractSendMessageProcessor.buildMsgC
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed
@@ -37,6 +38,8 @@ __all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker"]
 #: Keys of one message. Each is an item of the index, and the shortest take two bytes of a message's
 #: 32 KiB of properties; Apache has no bound, but clients give a message one or a few.
 KEYS_MAX: Final = 1024
+_SUCCESS: Final = 0
+_ONEWAY_FLAG: Final = 2
 
 
 class RecordMaker:
@@ -53,6 +56,52 @@ class RecordMaker:
         self._added: dict[str, str] = {MSG_REGION: region, TRACE_ON: trace_on, CLUSTER: cluster}
         self._added_text: str = format_properties(self._added)
         self._unique_ids: UniqueIdMaker = unique_ids
+
+    def make_plain(
+        self, requests: Sequence[Any], topics: Mapping[str, Any], forbidden: Collection[str],
+        multi_tag: object, asking: frozenset[str], body_size_max: int, store_host: bytes,
+    ) -> list[MessageRecord | None]:
+        """Make the records of requests that send one plain message each.
+
+        :param requests: with headers as SendMessageRequestHeader.
+        :param topics: the table of topics, of TopicConfig.
+        :param forbidden: topics to which not all may be sent.
+        :param multi_tag: a topic with this filter type has other records.
+        :param asking: properties of messages that are not plain.
+        :returns: a record for each request; None for one that must be looked at closely: it may
+            have to be refused.
+        """
+        records: list[MessageRecord | None] = []
+        last_topic: str | None = None
+        queue_count = 0
+        for request in requests:
+            header = request.header
+            topic: str = header.topic
+            if topic != last_topic:
+                last_topic = topic
+                config = topics.get(topic)
+                queue_count = 0
+                if not (config is None or topic in forbidden
+                        or config.topic_filter_type is multi_tag):
+                    write_count: int = config.write_queue_nums
+                    read_count: int = config.read_queue_nums
+                    queue_count = max(write_count, read_count)
+            queue_id: int = header.queue_id
+            body: bytes = request.command.body
+            record: MessageRecord | None = None
+            if 0 <= queue_id < queue_count and len(body) <= body_size_max and not header.batch:
+                text: str = header.properties or ""
+                fields = parse_properties(text)
+                if asking.isdisjoint(fields):
+                    try:
+                        record = self.make(
+                            topic, queue_id, body, fields, text, header.flag, header.sys_flag,
+                            header.reconsume_times or 0, header.born_timestamp,
+                            request.channel.remote_host, store_host, request.now_ms)
+                    except MessageIllegal:
+                        record = None
+            records.append(record)
+        return records
 
     def make(
         self, topic: str, queue_id: int, body: bytes, fields: dict[str, str], text: str, flag: int,
@@ -152,6 +201,19 @@ class StoredReplyMaker:
         self.region: str = region
         self.trace_on: bool = trace_on
         self._end: str = f'"MSG_REGION":{quoted(region)},"TRACE_ON":"{str(trace_on).lower()}"'
+
+    def frames(
+        self, requests: Sequence[Any], records: Sequence[MessageRecord],
+        queue_ids: Sequence[int], store_host: bytes,
+    ) -> list[bytes]:
+        """Write the replies of success to requests, one record each, but to one-way requests."""
+        frames: list[bytes] = []
+        for index, record in enumerate(records):
+            command = requests[index].command
+            if not command.flag & _ONEWAY_FLAG:
+                frames.append(self.frame(
+                    _SUCCESS, command.opaque, record, queue_ids[index], store_host))
+        return frames
 
     def frame(
         self, code: int, opaque: int, record: MessageRecord, queue_id: int, store_host: bytes

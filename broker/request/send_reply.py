@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, overload
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting.messages import Reply
+from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
 from twistmq.broker.request.send_record import StoredReplyMaker
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["StoredReply"]
+__all__ = ["StoredReplies", "StoredReply"]
 
 #: A member of an enumeration takes ten times as long to look up.
 _SUCCESS: Final = ResponseCode.SUCCESS
@@ -67,3 +68,39 @@ class StoredReply(Reply):
             return self._maker.frame(
                 self.code, opaque, self._record, self._queue_id, self._store_host)
         return super().frame(opaque)
+
+
+class StoredReplies(UnmadeReplies):
+    """Say where messages are, each the only one of its request.
+
+    :param records: the messages, stored.
+    :param queue_ids: of the queues they were sent to.
+    :param store_host: as of ``StoredReply``.
+    """
+
+    def __init__(
+        self, records: Sequence[MessageRecord], queue_ids: Sequence[int], store_host: bytes,
+        maker: StoredReplyMaker,
+    ) -> None:
+        self._records = records
+        self._queue_ids = queue_ids
+        self._store_host = store_host
+        self._maker = maker
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> Handled: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Handled]: ...
+
+    def __getitem__(self, index: int | slice) -> Handled | list[Handled]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        return StoredReply(
+            self._records[index], self._queue_ids[index], self._store_host, self._maker)
+
+    def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
+        return self._maker.frames(requests, self._records, self._queue_ids, self._store_host)

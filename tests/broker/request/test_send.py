@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,7 +14,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.remoting.messages import Reply
+from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.testing.disk import FaultyDisk
@@ -23,7 +23,7 @@ from twistmq.broker.testing.raw_client import pull_header, records_of, send_head
 from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.frame import JSON, FrameDecoder, encode_frame
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -438,6 +438,34 @@ class PipelineTests(SendTestCase):
         self.assertEqual([m.body for m in self.messages()], [b"1", b"2", b"4"])
         self.assertEqual([m.body for m in self.messages("U")], [b"3"])
 
+    def test_a_header_that_cannot_be_read_parts_them(self) -> None:
+        """Sends before and behind it are stored, and it is answered with an error."""
+        frames = [encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("T", 1), body)
+                  for opaque, body in enumerate((b"0", b"1", b"2"))]
+        self.sent()
+        broken = encode_frame(JSON, b'{"code":310,"opaque":9,"extFields":{]}', b"")
+        replies = self.box.kernel.dispatcher.execute(
+            self.box.peer(), FrameDecoder().feed(b"".join([*frames[:2], broken, frames[2]])),
+            self.box.now_ms)
+        answers = [decode_command(FrameDecoder().feed(reply)[0]) for reply in replies]
+        self.assertEqual(sorted((a.opaque, a.code) for a in answers), [
+            (0, 0), (1, 0), (2, 0), (9, ResponseCode.SYSTEM_ERROR)])
+        self.assertEqual([m.body for m in self.messages()], [b"x", b"0", b"1", b"2"])
+
+    def test_other_requests_come_between_sends_in_their_order(self) -> None:
+        self.sent()
+        pull = encode_request(RequestCode.PULL_MESSAGE, 5, pull_header("T"))
+        send = [encode_request(code, opaque, send_header("T", 1), b"%d" % opaque)
+                for opaque, code in ((1, RequestCode.SEND_MESSAGE_V2),
+                                     (2, RequestCode.SEND_MESSAGE_V2))]
+        replies = self.box.kernel.dispatcher.execute(
+            self.box.peer(), FrameDecoder().feed(b"".join([send[0], pull, send[1]])),
+            self.box.now_ms)
+        answers = {a.opaque: a for a in (
+            decode_command(FrameDecoder().feed(reply)[0]) for reply in replies)}
+        self.assertEqual(sorted(answers), [1, 2, 5])
+        self.assertEqual([m.body for m in records_of(answers[5].body)], [b"x", b"1"])
+
     def test_new_topics_are_saved_once(self) -> None:
         """However many topics a read's sends make, the table is written and told once."""
         told: list[int] = []
@@ -690,3 +718,64 @@ class InnerBatchTests(SendTestCase):
                   {"batch": True}, properties={"UNIQ_KEY": "BATCH"})
         self.assertEqual(self.box.kernel.store.stats.put_messages, 3)
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "B").count, 3)
+
+
+class Watching:
+    """A plugin that looks at the replies of sends, or changes one."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.remark: str | None = None
+
+    @hookimpl
+    def after_send(self, batch: SendBatch) -> None:
+        for answer in batch.replies:
+            assert isinstance(answer, Reply)
+            self.codes.append(answer.code)
+            if self.remark is not None:
+                answer.remark = self.remark
+
+
+class RepliesTests(SendTestCase):
+    """Replies are made for a plugin that asks for them, and only then."""
+
+    def setUp(self) -> None:
+        self.watching = Watching()
+        self.plugins = [("watching", self.watching)]
+        super().setUp()
+
+    def test_a_plugin_sees_them(self) -> None:
+        self.sent()
+        self.sent()
+        self.assertEqual(self.watching.codes, [0, 0])
+
+    def test_a_change_of_a_plugin_is_sent(self) -> None:
+        self.watching.remark = "seen"
+        self.assertEqual(self.send().remark, "seen")
+
+
+class UnmadeTests(SendTestCase):
+    """Without such a plugin."""
+
+    def handled(self, *topics: str) -> Sequence[Handled]:
+        handler = self.box.kernel.dispatcher.handlers[RequestCode.SEND_MESSAGE_V2]
+        assert handler.handle_batch is not None
+        return handler.handle_batch([
+            Request(RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque), send_header(topic, 1),
+                    self.box.peer(), self.box.now_ms)
+            for opaque, topic in enumerate(topics)])
+
+    def test_plain_sends_have_replies_without_objects(self) -> None:
+        self.sent()
+        self.assertIsInstance(self.handled("T", "T"), UnmadeReplies)
+
+    def test_a_refused_send_has_an_object_of_its_own(self) -> None:
+        self.sent()
+        codes = [answer.code for answer in self.handled("T", "a b") if isinstance(answer, Reply)]
+        self.assertEqual(codes, [0, ResponseCode.INVALID_PARAMETER])
+
+    def test_a_full_disk_refuses_each(self) -> None:
+        self.sent()
+        self.disk.room_bytes = 0
+        codes = [answer.code for answer in self.handled("T", "T") if isinstance(answer, Reply)]
+        self.assertEqual(codes, [ResponseCode.SERVICE_NOT_AVAILABLE] * 2)

@@ -8,11 +8,13 @@ from itertools import product
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting.messages import Reply
+from twistmq.broker.remoting.messages import Reply, Request
 from twistmq.broker.request.send_record import StoredReplyMaker
-from twistmq.broker.request.send_reply import StoredReply
+from twistmq.broker.request.send_reply import StoredReplies, StoredReply
+from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.command import encode_reply
+from twistmq.broker.wire.command import ONEWAY_FLAG, RemotingCommand, encode_reply
+from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.record import host_bytes
 
 V4 = host_bytes("127.0.0.1", 10911)
@@ -75,3 +77,40 @@ class StoredReplyTests(SynchronousTestCase):
         changed.header = None
         changed.header = reply(["another"]).header
         self.assertEqual(changed.frame(1), reply(["another"]).frame(1))
+
+
+class StoredRepliesTests(SynchronousTestCase):
+    """StoredReplies: those of a read, without an object each."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox()
+        self.addCleanup(self.box.stop)
+        self.records = [message(queue_id=number, store_host=V4) for number in range(3)]
+        for number, record in enumerate(self.records):
+            record.keys = [f"key{number}"]
+            record.physical_offset = record.queue_offset = number
+        self.replies = StoredReplies(
+            self.records, [0, 1, 2], V4, StoredReplyMaker("DefaultRegion", True))
+
+    def request(self, opaque: int, flag: int = 0) -> Request[EmptyHeader]:
+        return Request(RemotingCommand(310, opaque, flag), EmptyHeader(), self.box.peer(), 0)
+
+    def test_frames_are_those_of_the_objects(self) -> None:
+        requests = [self.request(opaque) for opaque in (7, 8, 9)]
+        self.assertEqual(self.replies.frames(requests), [
+            reply.frame(opaque) for reply, opaque in zip(self.replies, (7, 8, 9), strict=True)
+            if isinstance(reply, Reply)])
+        self.assertEqual(len(self.replies), 3)
+
+    def test_a_one_way_request_has_no_frame(self) -> None:
+        requests = [self.request(7), self.request(8, ONEWAY_FLAG), self.request(9)]
+        kept = [self.replies[0], self.replies[2]]
+        self.assertEqual(self.replies.frames(requests), [
+            reply.frame(opaque) for reply, opaque in zip(kept, (7, 9), strict=True)
+            if isinstance(reply, Reply)])
+
+    def test_a_part_of_them_is_a_list(self) -> None:
+        [last] = self.replies[2:]
+        assert isinstance(last, StoredReply)
+        self.assertEqual(last.frame(1), self.replies.frames(
+            [self.request(0), self.request(0), self.request(1)])[2])
