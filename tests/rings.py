@@ -63,6 +63,7 @@ SLOW: Final = frozenset((
     "broker/admin/test_completion.py", "broker/admin/test_groups.py", "broker/admin/test_roles.py",
     "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
     "client/test_back_pressure.py",
+    "client/core/test_hostile_names.py", "client/test_arguments.py",
     "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
     "client/test_readme.py",
     "client/test_hanging_sockets.py", "client/test_pull_consumer.py", "client/test_replies.py",
