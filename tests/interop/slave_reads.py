@@ -8,13 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+)
 from twistmq.client import Client, ClientError, Consumer, MessageQueue, Producer
 from twistmq.client.interceptors import Interceptor
 
-__all__ = ["Pair", "check_diverted"]
+__all__ = ["Pair", "check_diverted", "check_late_member"]
 
 TOPIC, COUNT = "SlaveReads", 40
 #: How long what both brokers and the name server have to hear of may take, seconds.
@@ -48,6 +51,12 @@ class Pair:
         sent = send(producer, 0, COUNT, queues)
         wait_until("the slave has all", self.is_complete, PATIENCE)
         return queues, set(sent)
+
+    def is_known_to_slave(self) -> bool:
+        """Whether the slave answers questions about the topic."""
+        with RawClient(self.slave) as client:
+            return client.request(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(
+                topic=TOPIC)).code == ResponseCode.SUCCESS
 
     def is_routed(self, client: Client) -> bool:
         """Whether the name server has both brokers of the pair, and the other one."""
@@ -114,3 +123,25 @@ def check_diverted(pair: Pair) -> None:
             assert reader.pulls.counts[pair.slave] > 0, reader.pulls.counts
         finally:
             reader.close()
+
+
+def check_late_member(pair: Pair, stop_master: Callable[[], object]) -> None:
+    """A member that starts when the master is gone reads all of its slave.
+
+    :raises AssertionError: when a message is missing.
+    """
+    with Producer(pair.namesrv, group="slave_reads") as producer:
+        _, sent = pair.fill(producer)
+    # Topics follow the messages some seconds later; a slave refuses pulls of one it has not.
+    wait_until("the slave has the topic", pair.is_known_to_slave, PATIENCE)
+    stop_master()
+    found: set[bytes] = set()
+    with Consumer(pair.namesrv, group="late", topics=TOPIC, start="first") as consumer:
+        timer = threading.Timer(PATIENCE, consumer.stop)
+        timer.start()
+        for message in consumer:
+            found.add(message.body)
+            if sent <= found:
+                break
+        timer.cancel()
+    assert sent <= found, f"{len(sent - found)} of {len(sent)} messages are missing"

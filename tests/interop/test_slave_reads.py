@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from tests.interop.clients import JavaTestCase
-from tests.interop.slave_reads import Pair, check_diverted
+from tests.interop.slave_reads import Pair, check_diverted, check_late_member
 from tests.interop.test_replication import COMMON, PairCase
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
 from twistmq.broker.testing import running_broker
@@ -52,6 +52,9 @@ class OurPairTests(JavaTestCase):
     def test_a_suggested_slave_is_read_and_left_again(self) -> None:
         """As the answers to pulls say."""
         check_diverted(self.pair())
+
+    def test_a_member_that_starts_after_the_masters_end_reads_the_slave(self) -> None:
+        check_late_member(self.pair(), self.masters.close)
 
 
 class ApachesPairTests(PairCase):
