@@ -20,7 +20,8 @@ __all__ = ["SHOWN", "Member", "ShownType", "shown_types"]
 #: Module and classes, in the order of the page.
 SHOWN: Final = (
     ("config.settings", ("Setting", "SettingCheck")),
-    ("remoting.messages", ("RequestHandler", "Request", "Reply", "Channel")),
+    ("remoting.messages", ("RequestHandler",)), ("remoting.request", ("Request",)),
+    ("remoting.messages", ("Reply", "Channel")),
     ("scheduling.periodic", ("PeriodicTask",)),
     ("request.synced_table", ("SyncedTable",)),
     ("store.config_file", ("ConfigFile",)),

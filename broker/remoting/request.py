@@ -32,7 +32,7 @@ class Request(Generic[H]):
 
     __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
 
-    #: Further memory of the request while it waits, bytes.
+    #: Further memory of the request while it waits, bytes; not set if it needs no more.
     kept_bytes: int
 
     def __init__(
@@ -50,7 +50,6 @@ class Request(Generic[H]):
         #: For access validators: the extFields, if they were read with the header; else
         #: ``command.fields()`` has them.
         self.texts: HeaderTexts | None = texts
-        self.kept_bytes = 0
 
     @property
     def body(self) -> bytes:

@@ -40,7 +40,7 @@ from twistmq.broker.remoting.messages import (
 )
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
-from twistmq.broker.request.send_context import SendBatch, SendRequest
+from twistmq.broker.request.send_context import PlainBatch, SendBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReplies, StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
@@ -182,16 +182,26 @@ class SendRequests:
         if not hooks.before_send and not hooks.after_send:
             answers = self._append(requests, records_of, replies)
             return answers if saved is None else _deferred(saved, answers)
-        batch = SendBatch(list(requests), records_of, replies, lambda: [None] * len(requests))
-        for index, refusal in hooks.refuse_send(batch).items():
+        if replies is not None:
+            batch = SendBatch(list(requests), records_of, replies)
+            self._refuse(batch)
+            self._append(requests, records_of, replies)
+            if saved is not None:
+                defer_until(saved, replies)
+            hooks.sent(batch)
+            return replies
+        plain = PlainBatch(list(requests), records_of)
+        self._refuse(plain)
+        answers = self._append(requests, records_of, plain.made)
+        plain.answered(answers if saved is None else _deferred(saved, answers))
+        hooks.sent(plain)
+        return answers if plain.made is None else plain.made
+
+    def _refuse(self, batch: SendBatch) -> None:
+        """Fill in the refusals of plugins."""
+        for index, refusal in self._hooks.refuse_send(batch).items():
             if batch.replies[index] is None:
                 batch.replies[index] = self.refused(refusal)
-        answers = self._append(requests, records_of, batch.replies if batch.has_replies else None)
-        if saved is not None:
-            answers = _deferred(saved, answers)
-        batch.answered(answers)
-        hooks.sent(batch)
-        return batch.replies if batch.has_replies else answers
 
     def require_topic(self, request: SendRequest) -> None:
         """Make sure that what was checked a while ago still holds.

@@ -2,57 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from twistmq.broker.remoting.messages import Handled, Request
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["SendBatch", "SendRequest"]
+__all__ = ["PlainBatch", "SendBatch", "SendRequest"]
 
 #: A send; the header V2 is a subclass with other names on the wire.
 SendRequest = Request[SendMessageRequestHeader]
 
 
+@dataclass(slots=True)
 class SendBatch:
     """A batch of send requests.
 
     All lists have one entry a request, in order. A request has one record, or several when it
     carries a batch of messages, or none when it was refused.
-
-    :param make_replies: makes the answers when they are asked for first.
     """
 
-    __slots__ = ("_replies", "make_replies", "records", "requests")
+    #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
+    requests: list[Request[SendMessageRequestHeader]]
+    #: The records of each request; a batch has several.
+    records: list[list[MessageRecord]] = field(default_factory=list)
+    #: The answer to each request, filled in once its messages are stored or refused.
+    replies: list[Handled] = field(default_factory=list)
+
+
+class PlainBatch(SendBatch):
+    """A batch whose replies are made when a plugin asks for them.
+
+    Before its messages are stored there is a place for each, to be filled by a refusal.
+    """
+
+    __slots__ = ("_answers", "_made")
 
     def __init__(
         self, requests: list[Request[SendMessageRequestHeader]],
-        records: list[list[MessageRecord]] | None = None, replies: list[Handled] | None = None,
-        make_replies: Callable[[], list[Handled]] = list,
+        records: list[list[MessageRecord]],
     ) -> None:
-        #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
         self.requests = requests
-        #: The records of each request; a batch has several.
-        self.records = [] if records is None else records
-        self._replies = replies
-        self.make_replies = make_replies
+        self.records = records
+        self._answers: Sequence[Handled] = [None] * len(requests)
+        self._made: list[Handled] | None = None
 
     @property
-    def replies(self) -> list[Handled]:
-        """The answer to each request, filled in once its messages are stored or refused."""
-        if self._replies is None:
-            self._replies = self.make_replies()
-        return self._replies
+    def replies(self) -> list[Handled]:  # type: ignore[override]
+        if self._made is None:
+            self._made = list(self._answers)
+        return self._made
 
     @property
-    def has_replies(self) -> bool:
-        """Whether the answers were made: one may have changed since."""
-        return self._replies is not None
+    def made(self) -> list[Handled] | None:
+        """The replies, if they were asked for: one may have been changed."""
+        return self._made
 
     def answered(self, answers: Sequence[Handled]) -> None:
-        """Take the answers, of which objects are made when they are asked for."""
-        if isinstance(answers, list):
-            self._replies = answers
-        else:
-            self.make_replies = partial(list, answers)
+        """Take the answers; objects of those that are not made are made when asked for."""
+        self._answers = answers
+        self._made = answers if isinstance(answers, list) else None
