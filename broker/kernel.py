@@ -151,6 +151,10 @@ class Kernel:
     def claimed_properties(self) -> frozenset[str]:
         return self.providers.claimed_properties
 
+    def use_escape(self, escape: Escape | None) -> None:
+        """See the protocol."""
+        self.escape = escape
+
     # --- life
 
     async def start(self) -> None:

@@ -203,9 +203,15 @@ class Broker(Server, Protocol):
     def send_forbidden_topics(self) -> set[str]:
         """Topics that no client may send to; a plugin that uses a topic for itself adds it."""
 
-    #: Stores records on other masters, for a slave that stands in for its own; None: it cannot.
-    #: A plugin that can sets it. ``identity.delivers`` says whether the slave stands in.
-    escape: Escape | None
+    @property
+    def escape(self) -> Escape | None:
+        """Stores records on other masters, for a slave that stands in for its own; None: it cannot.
+
+        ``identity.delivers`` says whether the slave stands in.
+        """
+
+    def use_escape(self, escape: Escape | None) -> None:
+        """Store what a slave that stands in for its master delivers by this; None: it waits."""
 
     @property
     def on_registered(self) -> list[Callable[[Sequence[Registered]], None]]:

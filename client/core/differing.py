@@ -11,7 +11,8 @@ Source: ConsumerGroupInfo.updateSubscription @5.3.3.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
@@ -20,7 +21,8 @@ from twistmq.broker.wire.bodies import ConsumerConnection
 from twistmq.broker.wire.headers.client import GetConsumerConnectionListRequestHeader
 
 if TYPE_CHECKING:
-    from twistmq.client.core.consuming import Member
+    from twistmq.client.core.client import ClientCore
+    from twistmq.client.core.subscriptions import Subscription
 
 __all__ = ["Differences"]
 
@@ -31,10 +33,30 @@ INTERVAL_MS: Final = 60_000
 _TIMEOUT_MS: Final = 3000
 
 
+class Subscriber(Protocol):
+    """A member, as far as its subscriptions are compared."""
+
+    @property
+    def client(self) -> ClientCore:
+        """By it the brokers are asked."""
+
+    @property
+    def group(self) -> str:
+        """Its group, as brokers know it."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """By topic."""
+
+    @property
+    def sub_version(self) -> int:
+        """The version of its newest subscription."""
+
+
 class Differences:
     """The differences that one member finds; each is told once."""
 
-    def __init__(self, member: Member[Any]) -> None:
+    def __init__(self, member: Subscriber) -> None:
         self._member = member
         self._due_ms = float("-inf")
         self._told: set[str] = set()

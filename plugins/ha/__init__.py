@@ -132,7 +132,7 @@ class Plugin:
             broker.identity.registers = not has_pre_online(broker)
             self._in_sync.role_changed()
             if broker.settings.flag("enableRemoteEscape"):
-                broker.escape = EscapeBridge(broker).store
+                broker.use_escape(EscapeBridge(broker).store)
         await return_as_master(broker)
         try:
             self.slaves.start()

@@ -22,7 +22,8 @@ from tests.interop.load import Load
 from tests.interop.replicas import Group, Replica, end_of, same_log, slaves_of
 from tests.interop.servers import rss_anon_kib, wait_until
 
-__all__ = ["GROWTH_MAX_KIB", "SLOW_BYTES", "Strain", "four_slaves", "probe", "slow_peer", "stall"]
+__all__ = ["GROWTH_MAX_KIB", "SLOW_BYTES", "Strain", "four_slaves", "open_sockets",
+           "probe", "slow_peer", "stall"]
 
 #: What a slave that reads nothing may cost its master, KiB.
 GROWTH_MAX_KIB: Final = 4 * 1024
@@ -32,7 +33,7 @@ _HEAD: Final = struct.Struct(">qi")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 #: Connections that have not reported are closed beyond 64; a few more are just being closed.
 _DESCRIPTORS_MAX: Final = 200
-#: Files of the store that a master may have open beside those it had: its log goes on.
+#: Sockets that a master may have open beside those it had.
 _SPARE: Final = 8
 
 
@@ -299,5 +300,15 @@ def _connect_often(port: int, count: int, idle: int, a_second: int) -> None:
 
 
 def _descriptors(replica: Replica) -> int:
-    """How many files a broker has open, sockets counted."""
-    return len(os.listdir(f"/proc/{replica.pid}/fd"))
+    """How many sockets a broker has open; the files of its log become more."""
+    return open_sockets(replica.pid)
+
+
+def open_sockets(pid: int) -> int:
+    """How many sockets a process has open."""
+    folder, count = f"/proc/{pid}/fd", 0
+    for name in os.listdir(folder):
+        # It may have been closed since.
+        with contextlib.suppress(FileNotFoundError):
+            count += os.readlink(f"{folder}/{name}").startswith("socket:")
+    return count

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.hostile.case import BUG_MARKS
 from tests.interop.load import Load
-from tests.interop.replica_strain import probe, slow_peer, stall
+from tests.interop.replica_strain import open_sockets, probe, slow_peer, stall
 from tests.interop.replicas import Group, OurReplica
 from tests.interop.servers import rss_anon_kib, wait_until
 
@@ -67,11 +67,11 @@ class StrainTests(SynchronousTestCase):
             with Load(master.address, senders=1, window=1) as load:
                 load.wait_for(100)
             self.strangers(master)
-            files = _files(master)
+            sockets = open_sockets(master.pid)
             before = rss_anon_kib(master.pid)
             for _ in range(3):
                 self.strangers(master)
-            wait_until("descriptors are given back", lambda: _files(master) <= files)
+            wait_until("descriptors are given back", lambda: open_sockets(master.pid) <= sockets)
             self.assertLess(rss_anon_kib(master.pid) - before, _BACK_KIB)
             with Load(master.address, 1, senders=1, window=1) as load:
                 load.wait_for(10)
@@ -102,8 +102,3 @@ class StrainTests(SynchronousTestCase):
     def connect(master: OurReplica) -> socket.socket:
         """A connection to the port for slaves."""
         return socket.create_connection(("127.0.0.1", master.port + 1), 30)
-
-
-def _files(master: OurReplica) -> int:
-    """How many files the master has open, sockets counted."""
-    return len(list(Path(f"/proc/{master.pid}/fd").iterdir()))

@@ -214,7 +214,7 @@ class EscapeTests(DelayTestCase):
         for body in (b"first", b"second"):
             self.send(body, 1)
         self.box.kernel.set_role("SLAVE", 1)
-        self.box.kernel.escape = self.escape
+        self.box.kernel.use_escape(self.escape)
 
     def escape(self, records: Sequence[MessageRecord]) -> Deferred[dict[int, BrokerError]]:
         self.escaped.append(records)
@@ -262,7 +262,7 @@ class EscapeTests(DelayTestCase):
 
     def test_without_an_escape_they_wait_for_the_master(self) -> None:
         """As they do on a master that does not register yet."""
-        self.box.kernel.escape = None
+        self.box.kernel.use_escape(None)
         self.box.kernel.identity.is_acting = True
         self.let_pass(5000)
         self.assertEqual(self.offset, 0)
