@@ -24,6 +24,7 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.plugins.ha.ask import HEARS_IDS
 
 __all__ = ["Answer", "ask_all"]
 
@@ -175,9 +176,9 @@ def _steady(value: Any) -> str:
         text = _steady_progress(value)
     elif isinstance(value, KVTable):
         # The names say what is there; one of them ends with a folder of the test, and those of
-        # flow control are ours alone.
+        # flow control, and one for slaves, are ours alone.
         text = repr(sorted({re.sub("_/.*", "", name) for name in value.table
-                            if not name.startswith("flowControl_")}))
+                            if not name.startswith("flowControl_") and name != HEARS_IDS}))
     else:
         text = value if isinstance(value, str) else repr(value)
     for pattern, name in _VOLATILE:
