@@ -1,4 +1,9 @@
-"""The servers that benchmarks start: `twistmq up` of an installation, Apache's from their jars."""
+"""The servers that benchmarks start: `twistmq up` of an installation, Apache's from their jars.
+
+Both get the same settings, those of peer.py among them: no request is refused because the machine
+is busy, and messages may be filtered and traced. Apache's broker has a heap of 1 GiB and writes no
+log; ours writes its log.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +21,19 @@ from pathlib import Path
 
 import wire_bench
 
-PEER = Path(__file__).resolve().parents[1] / "interop" / "peer.py"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
+from peer import PATIENT, Peer
+
 #: Request codes that every broker and name server answers.
 CLUSTER_INFO, BROKER_CONFIG = 106, 26
 Values = dict[str, float]
+#: What Peer gives Apache's broker; ours gets the same.
+SAME = ("enablePropertyFilter=true", "traceTopicEnable=true",
+        *[f"{name}={value}" for name, value in PATIENT.items()])
+#: How long a server may take to start.
+START_SECONDS = 60
+#: Between the ports of the brokers of one command.
+PORT_STEP = 10
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
@@ -36,11 +50,17 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 
 
 class Twistmq:
-    """`twistmq up` of one installation."""
+    """`twistmq up` of one installation.
 
-    def __init__(self, name: str, program: str, folder: Path, port: int) -> None:
+    :param brokers: so many processes are the broker; ports that follow in steps of ten are theirs.
+    """
+
+    def __init__(
+        self, name: str, program: str, folder: Path, port: int, brokers: int = 1
+    ) -> None:
         self.name, self.program, self.port = name, program, port
         self.folder = folder
+        self.brokers = brokers
         self.values: Values = {}
         self.bad = 0
 
@@ -49,16 +69,20 @@ class Twistmq:
         data = self.folder / f"data-{len(settings)}"
         write_accounts(data, accounts)
         tls = tls_of(settings)
+        ports = [self.port + 5 + PORT_STEP * number for number in range(self.brokers)]
+        several = ("--brokers", str(self.brokers)) if self.brokers > 1 else ()
         begin = time.monotonic()
         with open(self.folder / "out", "ab") as out:
             self.process = subprocess.Popen(
                 [self.program, "up", "--data", str(data), "--namesrv-port", str(self.port),
-                 "--broker-port", str(self.port + 5), *settings], stdout=out, stderr=out)
-        ask_until_answered(self.port, CLUSTER_INFO, tls=tls)
-        ask_until_answered(self.port + 5, BROKER_CONFIG, tls=tls)
+                 "--broker-port", str(ports[0]), *several, *SAME, *settings],
+                stdout=out, stderr=out)
+        for port in ports:
+            wait_until_serving(self.port, port, tls, tls)
         self.values.setdefault("start", time.monotonic() - begin)
-        self.pids = [self.process.pid]
-        self.endpoint = f"{self.name}=127.0.0.1:{self.port + 5}:{self.process.pid}"
+        self.pids = [self.process.pid, *children_of(self.process.pid)]
+        joined = ["+".join(map(str, each)) for each in (ports, self.pids)]
+        self.endpoint = f"{self.name}=127.0.0.1:{joined[0]}:{joined[1]}"
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -78,25 +102,26 @@ class Apache:
 
     def start(self, *settings: str, accounts: str = "") -> None:
         """:param accounts: the text of plain_acl.yml."""
-        self.home = self.folder / f"peer-{len(settings)}"
-        write_accounts(self.home, accounts)
+        home = self.folder / f"peer-{len(settings)}"
+        write_accounts(home, accounts)
         # What is TLS's is a system property there; its name server goes on without.
-        options = [text for pair in settings for text in (
-            "--broker-property" if pair.startswith("tls.") else "--set", pair)]
+        pairs = [text.split("=", 1) for text in settings]
+        self.peer = Peer(
+            home, self.version, self.port, self.port + 5, short_lived=False,
+            settings={name: value for name, value in pairs if not name.startswith("tls.")},
+            broker_properties={name: value for name, value in pairs if name.startswith("tls.")})
         begin = time.monotonic()
-        said = subprocess.run(
-            [sys.executable, PEER, "--version", self.version, "start", self.home, "--namesrv",
-             str(self.port), "--broker", str(self.port + 5), *options],
-            check=True, capture_output=True, text=True).stdout
-        ask_until_answered(self.port, CLUSTER_INFO)
-        ask_until_answered(self.port + 5, BROKER_CONFIG, tls=tls_of(settings))
+        self.peer.start_namesrv()
+        self.peer.start_broker()
+        # Its name server has no TLS.
+        wait_until_serving(self.port, self.port + 5, None, tls_of(settings))
         self.values.setdefault("start", time.monotonic() - begin)
-        pid = int(re.findall(r"broker pid (\d+)", said)[0])
-        self.pids = [pid, int((self.home / "namesrv.pid").read_text())]
+        pid = self.peer.processes["broker"].pid
+        self.pids = [pid, self.peer.processes["namesrv"].pid]
         self.endpoint = f"{self.name}=127.0.0.1:{self.port + 5}:{pid}"
 
     def stop(self) -> None:
-        subprocess.run([sys.executable, PEER, "stop", self.home], check=True)
+        self.peer.stop()
 
 
 Server = Twistmq | Apache
@@ -114,21 +139,40 @@ def write_accounts(home: Path, accounts: str) -> None:
         (home / "conf" / "plain_acl.yml").write_text(accounts)
 
 
-def ask_until_answered(
-    port: int, code: int, seconds: float = 60, tls: ssl.SSLContext | None = None
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started and that run still."""
+    return [int(text) for text in
+            Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_until_serving(
+    namesrv_port: int, port: int, namesrv_tls: ssl.SSLContext | None, tls: ssl.SSLContext | None
 ) -> None:
-    """Wait until a server answers a request, whatever it answers."""
-    deadline = time.monotonic() + seconds
+    """Wait until name server and broker answer, and the name server knows the broker."""
+    ask(port, BROKER_CONFIG, tls)
+    known = f':{port}"'.encode()
+    deadline = time.monotonic() + START_SECONDS
+    while known not in ask(namesrv_port, CLUSTER_INFO, namesrv_tls):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the broker at {port} is not registered after {START_SECONDS} s")
+        time.sleep(0.005)
+
+
+def ask(port: int, code: int, tls: ssl.SSLContext | None = None) -> bytes:
+    """Ask until a server answers, whatever it answers; :returns: header and body."""
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         try:
             plain = socket.create_connection(("127.0.0.1", port), 5)
             with plain if tls is None else tls.wrap_socket(plain) as link:
                 link.sendall(wire_bench.frame(code, 1, {}, b"", False))
-                if link.recv(4):
-                    return
+                with link.makefile("rb") as replies:
+                    size = replies.read(4)
+                    if size:
+                        return replies.read(int.from_bytes(size, "big"))
         except OSError:
             time.sleep(0.005)
-    raise SystemExit(f"nothing answers on port {port} after {seconds} s")
+    raise SystemExit(f"nothing answers on port {port} after {START_SECONDS} s")
 
 
 def anonymous_mb(pids: Sequence[int]) -> float:

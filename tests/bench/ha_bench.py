@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import wire_bench
-from bench_servers import BROKER_CONFIG, CLUSTER_INFO, ask_until_answered, parser_of
+from bench_servers import BROKER_CONFIG, CLUSTER_INFO, ask, parser_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 from peer import Peer
@@ -154,7 +154,7 @@ class TwistmqPair(Pair):
         self._servers["namesrv"] = self._run(
             "namesrv", f"listenPort={self.port}", "bindAddress=127.0.0.1",
             f"kvConfigPath={self.folder}/kv.json")
-        ask_until_answered(self.port, CLUSTER_INFO)
+        ask(self.port, CLUSTER_INFO)
         self._start_broker("master", False)
 
     def _start_broker(self, name: str, is_slave: bool) -> None:
@@ -162,7 +162,7 @@ class TwistmqPair(Pair):
             "broker", "-n", f"127.0.0.1:{self.port}", "bindAddress=127.0.0.1",
             f"storePathRootDir={self.folder}/{name}",
             *(f"{key}={value}" for key, value in self.broker_settings(is_slave).items()))
-        ask_until_answered(self.slave_port if is_slave else self.master_port, BROKER_CONFIG)
+        ask(self.slave_port if is_slave else self.master_port, BROKER_CONFIG)
         self.pids = [self._servers[each].pid for each in ("master", "slave")
                      if each in self._servers]
 

@@ -24,7 +24,7 @@ from bench_servers import Apache, Server, Twistmq, parser_of
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, send_header
 
-TOPIC = "TimerBench"
+TOPIC, WARM_UP_TOPIC = "TimerBench", "TimerBenchWarmUp"
 QUEUES = 4
 #: Requests in flight while sending.
 WINDOW = 256
@@ -38,8 +38,9 @@ def now_ms() -> int:
 class Puller(threading.Thread):
     """Pulls one queue and notes how late its messages are, ms."""
 
-    def __init__(self, address: str, queue_id: int) -> None:
+    def __init__(self, address: str, topic: str, queue_id: int) -> None:
         super().__init__(daemon=True)
+        self._topic = topic
         self.late_ms: list[int] = []
         self.bodies: set[bytes] = set()
         self.stopped = threading.Event()
@@ -49,7 +50,7 @@ class Puller(threading.Thread):
     def run(self) -> None:
         offset = 0
         while not self.stopped.is_set():
-            messages = self._client.pull(TOPIC, offset, queue_id=self._queue_id, hold_ms=2000)
+            messages = self._client.pull(self._topic, offset, queue_id=self._queue_id, hold_ms=2000)
             came_ms = now_ms()
             offset += len(messages)
             for message in messages:
@@ -57,7 +58,7 @@ class Puller(threading.Thread):
                 self.late_ms.append(came_ms - int(message.body.partition(b" ")[0]))
 
 
-def send(address: str, count: int, first_ms: int, span_ms: int) -> float:
+def send(address: str, topic: str, count: int, first_ms: int, span_ms: int) -> float:
     """Send the messages; :returns: how many a second."""
     begin = time.monotonic()
     numbers = deque(range(count))
@@ -68,7 +69,7 @@ def send(address: str, count: int, first_ms: int, span_ms: int) -> float:
                 number = numbers.popleft()
                 # Neighbours are far from each other in time, as messages of many senders are.
                 due_ms = first_ms + number * 7919 % count * span_ms // count
-                header = send_header(TOPIC, now_ms(), queue_id=number % QUEUES, properties={
+                header = send_header(topic, now_ms(), queue_id=number % QUEUES, properties={
                     "TIMER_DELIVER_MS": str(due_ms)})
                 waiting.append((number, client.begin(
                     RequestCode.SEND_MESSAGE_V2, header, b"%d %d" % (due_ms, number))))
@@ -84,15 +85,32 @@ def send(address: str, count: int, first_ms: int, span_ms: int) -> float:
 def measure(server: Server, count: int, seconds: int, lead: int) -> bool:
     """One broker; :returns: whether all came, none early and none twice."""
     address = ":".join(server.endpoint.partition("=")[2].split(":")[:2])
+    # Java compiles what it runs.
+    deliver(address, WARM_UP_TOPIC, max(count // 10, 1), max(seconds // 10, 1), lead)
+    rate, late, bodies = deliver(address, TOPIC, count, seconds, lead)
+    early = sum(each < 0 for each in late)
+    at = {share: late[min(int(len(late) * share), len(late) - 1)] for share in (0.5, 0.99)}
+    print(f"| {server.name} | {rate:,.0f} | {bodies:,} | {len(late) - bodies} | {early} | "
+          f"{late[0]} | {at[0.5]} | {at[0.99]} | {late[-1]} |", flush=True)
+    return bodies == count and not early and len(late) == count
+
+
+def deliver(
+    address: str, topic: str, count: int, seconds: int, lead: int
+) -> tuple[float, list[int], int]:
+    """Send timed messages and wait for them.
+
+    :returns: messages sent a second; how late each came, ms, in order; how many different ones.
+    """
     with RawClient(address, 30) as client:
-        client.send(TOPIC, b"0 seed")
+        client.send(topic, b"0 seed")
         # A route takes Apache's broker a moment.
-        client.pull(TOPIC)
-    pullers = [Puller(address, queue_id) for queue_id in range(QUEUES)]
+        client.pull(topic)
+    pullers = [Puller(address, topic, queue_id) for queue_id in range(QUEUES)]
     for puller in pullers:
         puller.start()
     first_ms = now_ms() + lead * 1000
-    rate = send(address, count, first_ms, seconds * 1000)
+    rate = send(address, topic, count, first_ms, seconds * 1000)
     assert now_ms() < first_ms, "sending took longer than the lead"
     deadline = time.monotonic() + lead + seconds + 120
     while time.monotonic() < deadline and sum(
@@ -106,12 +124,7 @@ def measure(server: Server, count: int, seconds: int, lead: int) -> bool:
         puller.join()
     # The seed is not timed.
     late = sorted(each for puller in pullers for each in puller.late_ms if each < 10**9)
-    bodies = len(set().union(*(puller.bodies for puller in pullers))) - 1
-    early = sum(each < 0 for each in late)
-    at = {share: late[min(int(len(late) * share), len(late) - 1)] for share in (0.5, 0.99)}
-    print(f"| {server.name} | {rate:,.0f} | {bodies:,} | {len(late) - bodies} | {early} | "
-          f"{late[0]} | {at[0.5]} | {at[0.99]} | {late[-1]} |", flush=True)
-    return bodies == count and not early and len(late) == count
+    return rate, late, len(set().union(*(puller.bodies for puller in pullers))) - 1
 
 
 def run(servers: Sequence[Server], arguments: argparse.Namespace) -> bool:

@@ -5,17 +5,19 @@
   wire_bench.py pull  A=...                  B=...                  [options]
 
 Each endpoint is NAME=HOST:PORT:PID, PID being the broker's process, whose CPU time is read from
-/proc; PID+PID counts two, as those of a master and its slave. `send` keeps WINDOW pre-encoded
-SEND_MESSAGE_V2 requests in flight on each connection; `pull` first sends messages, then reads the
-queues round and round with PULL_MESSAGE. A request that is not answered with SUCCESS is counted as
-bad, and any bad one makes the exit status 1. Rounds alternate A B A B, so a ratio of medians holds
-on a noisy machine where an absolute figure does not. With --tls connections speak TLS, whatever the
-brokers' certificates are. Standard library only.
+/proc; PID+PID counts two, as those of a master and its slave; PORT+PORT is loaded in turn, as the
+ports of two brokers of one cluster. `send` keeps WINDOW pre-encoded SEND_MESSAGE_V2 requests in
+flight on each connection; `pull` first sends messages, then reads the queues round and round with
+PULL_MESSAGE. A request that is not answered with SUCCESS is counted as bad, and any bad one makes
+the exit status 1. Rounds alternate A B A B, so a ratio of medians holds on a noisy machine where an
+absolute figure does not. With --tls connections speak TLS, whatever the brokers' certificates are.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import selectors
@@ -137,18 +139,21 @@ def received(link: socket.socket) -> bytes:
 
 
 class Endpoint:
+    """A broker that is loaded, or several: NAME=HOST:PORT[+PORT...]:PID[+PID...]."""
+
     #: What connections speak; None: no TLS.
     tls: ssl.SSLContext | None = None
 
     def __init__(self, text: str) -> None:
         self.name, _, address = text.partition("=")
-        host, port, pid = address.split(":")
-        self.address, self.pids = (host, int(port)), [int(each) for each in pid.split("+")]
+        host, ports, pids = address.split(":")
+        self.addresses = itertools.cycle([(host, int(port)) for port in ports.split("+")])
+        self.pids = [int(pid) for pid in pids.split("+")]
         self.rates: list[float] = []
         self.cpu: list[float] = []
 
     def connect(self) -> socket.socket:
-        link = socket.create_connection(self.address)
+        link = socket.create_connection(next(self.addresses))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return link if self.tls is None else self.tls.wrap_socket(link)
 

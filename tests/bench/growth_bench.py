@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""How the cost of a message grows with topics, connections, groups, and the size of the store.
+
+  growth_bench.py [topics] [connections] [groups] [stores]      all when none is named
+      [--twistmq .venv/bin/twistmq] [--seconds 4] [--rounds 3] [--most 10000] [--gibibytes 1,4]
+      [--svg FILE]
+
+topics       sends in turn to 1, 100, 1,000, 10,000 topics of 4 queues, and a start with them
+connections  sends by 1, 100, 1,000, 10,000 connections, 256 messages under way over all
+groups       pulls of 32 messages by 1, 100, 1,000 groups in turn, each with a commit of its offset
+stores       with a commit log of so many GiB: sends, pulls of the oldest and the newest messages, a
+             start after a clean stop and after a kill
+
+One broker of ours for each row; CPU is the broker's, the median of the rounds. A start lasts until
+the broker answers and is registered. `--most` leaves out the counts above it. The picture needs
+matplotlib (`pip install '.[bench]'`). Nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import selectors
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import wire_bench
+from bench_servers import Twistmq, anonymous_mb, parser_of
+
+PORT_FIRST = 32_600
+TOPIC, QUEUES, BODY_SIZE = "GrowthBench", 4, 128
+COUNTS = (1, 100, 1000, 10_000)
+IN_FLIGHT = 256
+CONNECTIONS = 4
+PULL_COUNT = 32
+#: The body of a message that fills a store, bytes, and the seconds of a burst of them.
+FILLING_SIZE, BURST_SECONDS = 4096, 2.0
+GIB = 1 << 30
+#: The name of a column, and its value.
+Row: TypeAlias = dict[str, float]
+
+
+@contextmanager
+def running(program: str, folder: Path) -> Iterator[Twistmq]:
+    """A broker over a folder."""
+    server = Twistmq("twistmq", program, folder, PORT_FIRST)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def start_seconds(program: str, folder: Path) -> float:
+    """How long a broker takes to start over what is in a folder."""
+    with running(program, folder) as server:
+        return server.values["start"]
+
+
+def send_turns(
+    server: Twistmq, topics: Sequence[str], connections: int, seconds: float
+) -> tuple[float, float]:
+    """Send to topics in turn; :returns: messages a second, CPU a message in us."""
+    endpoint = wire_bench.Endpoint(server.endpoint)
+    selector = selectors.DefaultSelector()
+    window = max(1, IN_FLIGHT // connections)
+    count = max(window, len(topics) * QUEUES // connections, 4096 // connections)
+    links = []
+    for number in range(connections):
+        frames = [wire_bench.send_frame(
+            topics[(number * count + k) % len(topics)], number * count + k,
+            (number * count + k) // len(topics) % QUEUES, BODY_SIZE, True) for k in range(count)]
+        link = {"socket": endpoint.connect(), "frames": frames, "next": window,
+                "buffer": bytearray()}
+        links.append(link)
+        selector.register(link["socket"], selectors.EVENT_READ, link)
+    # More connections than messages under way: the others are open, and say nothing.
+    for link in links[:IN_FLIGHT]:
+        link["socket"].sendall(b"".join(link["frames"][:window]))
+    return drive(selector, links, endpoint, seconds, lambda *_: 1, next_frames)
+
+
+def next_frames(link: dict, count: int) -> bytes:
+    """The next frames of a connection."""
+    frames, first = link["frames"], link["next"]
+    return b"".join(frames[(first + k) % len(frames)] for k in range(count))
+
+
+def drive(
+    selector: selectors.BaseSelector, links: Sequence[dict], endpoint: wire_bench.Endpoint,
+    seconds: float, arrived: Callable[..., int], more: Callable[[dict, int], bytes],
+) -> tuple[float, float]:
+    """One round; :returns: messages a second, CPU a message in us."""
+    rate, cost, bad, first_bad = wire_bench.drive(
+        selector, links, endpoint, seconds, arrived, more, argparse.Namespace())
+    if bad:
+        raise SystemExit(f"{bad} requests failed: {first_bad}")
+    return rate, cost
+
+
+def medians(rounds: Sequence[tuple[float, float]]) -> Row:
+    """The columns of a load."""
+    return {"msg/s": statistics.median(rate for rate, _ in rounds),
+            "CPU a message, us": statistics.median(cost for _, cost in rounds)}
+
+
+def with_topics(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
+    topics = [f"{TOPIC}_{number}" for number in range(count)]
+    with running(arguments.twistmq, folder) as server:
+        # Makes the topics.
+        send_turns(server, topics, CONNECTIONS, max(arguments.seconds, count / 1000))
+        row = medians([send_turns(server, topics, CONNECTIONS, arguments.seconds)
+                       for _ in range(arguments.rounds)])
+        memory = anonymous_mb(server.pids)
+    return {**row, "memory, MB": memory, "start, s": start_seconds(arguments.twistmq, folder)}
+
+
+def with_connections(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
+    with running(arguments.twistmq, folder) as server:
+        send_turns(server, [TOPIC], CONNECTIONS, arguments.seconds)
+        row = medians([send_turns(server, [TOPIC], count, arguments.seconds)
+                       for _ in range(arguments.rounds)])
+        return {**row, "memory, MB": anonymous_mb(server.pids)}
+
+
+def group_pull(group: str, queue_id: int, offset: int) -> bytes:
+    """A pull that commits its offset for a group."""
+    return wire_bench.frame(11, queue_id, {
+        "consumerGroup": group, "topic": TOPIC, "queueId": str(queue_id),
+        "queueOffset": str(offset), "maxMsgNums": str(PULL_COUNT), "sysFlag": "5",
+        "commitOffset": str(offset), "suspendTimeoutMillis": "0", "subscription": "*",
+        "subVersion": "0", "expressionType": "TAG"}, b"", False)
+
+
+def with_groups(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
+    with running(arguments.twistmq, folder) as server:
+        send_turns(server, [TOPIC], CONNECTIONS, arguments.seconds)
+        row = medians([pull_turns(server, count, arguments.seconds)
+                       for _ in range(arguments.rounds)])
+        return {**row, "memory, MB": anonymous_mb(server.pids)}
+
+
+def pull_turns(server: Twistmq, groups: int, seconds: float) -> tuple[float, float]:
+    """Pull by groups in turn; :returns: messages a second, CPU a message in us."""
+    endpoint = wire_bench.Endpoint(server.endpoint)
+    selector = selectors.DefaultSelector()
+    links = []
+    for queue_id in range(QUEUES):
+        link = {"socket": endpoint.connect(), "queue": queue_id, "offset": 0, "next": 0,
+                "buffer": bytearray()}
+        links.append(link)
+        selector.register(link["socket"], selectors.EVENT_READ, link)
+        link["socket"].sendall(group_pull("growth_0", queue_id, 0))
+
+    def arrived(link: dict, header: dict, start: int, stop: int) -> int:
+        fields = header["extFields"]
+        link["offset"] = int(fields["nextBeginOffset"])
+        if link["offset"] >= int(fields["maxOffset"]):
+            link["offset"] = int(fields["minOffset"])
+        count = 0
+        while start < stop:
+            start += int.from_bytes(link["buffer"][start:start + 4], "big")
+            count += 1
+        return count
+
+    def more(link: dict, count: int) -> bytes:
+        group = f"growth_{link['next'] % groups}"
+        return group_pull(group, link["queue"], link["offset"])
+
+    return drive(selector, links, endpoint, seconds, arrived, more)
+
+
+def with_store(arguments: argparse.Namespace, folder: Path, gibibytes: int) -> Row:
+    old = argparse.Namespace(connections=CONNECTIONS, window=64, size=FILLING_SIZE,
+                             encoding="rocketmq", topic=TOPIC, queues=QUEUES, batch=PULL_COUNT)
+    new = argparse.Namespace(**{**vars(old), "size": BODY_SIZE, "topic": f"{TOPIC}New"})
+    seconds, program = arguments.seconds, arguments.twistmq
+    with running(program, folder) as server:
+        endpoint = wire_bench.Endpoint(server.endpoint)
+        while log_bytes(folder) < gibibytes * GIB:
+            checked(wire_bench.send_round(endpoint, old, BURST_SECONDS))
+        sends = medians([checked(wire_bench.send_round(endpoint, new, seconds))
+                         for _ in range(arguments.rounds)])
+        oldest = medians([checked(wire_bench.pull_round(endpoint, old, seconds))])
+        newest = medians([checked(wire_bench.pull_round(endpoint, new, seconds))])
+        memory = anonymous_mb(server.pids)
+    clean = start_seconds(program, folder)
+    with running(program, folder) as server:
+        checked(wire_bench.send_round(wire_bench.Endpoint(server.endpoint), new, seconds))
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        killed = Twistmq("twistmq", program, folder, PORT_FIRST)
+        killed.start()
+        # It is stopped in place of the one that was killed.
+        server.process = killed.process
+    cpu = "CPU a message, us"
+    return {**sends, "pull of the oldest, us": oldest[cpu], "pull of the newest, us": newest[cpu],
+            "memory, MB": memory, "start, s": clean,
+            "start after a kill, s": killed.values["start"]}
+
+
+def checked(found: tuple[float, float, int, str]) -> tuple[float, float]:
+    """The figures of a round; :raises SystemExit: when a request failed."""
+    rate, cost, bad, first_bad = found
+    if bad:
+        raise SystemExit(f"{bad} requests failed: {first_bad}")
+    return rate, cost
+
+
+def log_bytes(folder: Path) -> int:
+    """How much of the disk the commit log takes."""
+    return sum(path.stat().st_blocks * 512 for path in folder.glob("*/store/commitlog/*"))
+
+
+#: What grows, its unit in a table, and what measures one count of it.
+KINDS: dict[str, Callable[[argparse.Namespace, Path, int], Row]] = {
+    "topics": with_topics, "connections": with_connections, "groups": with_groups,
+    "stores": with_store,
+}
+
+
+def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
+    """The counts to measure."""
+    if kind == "stores":
+        return tuple(arguments.gibibytes)
+    most = min(arguments.most, 1000 if kind == "groups" else arguments.most)
+    return tuple(count for count in COUNTS if count <= most)
+
+
+def measure(kind: str, arguments: argparse.Namespace) -> dict[int, Row]:
+    """All rows of one kind, printed as a Markdown table."""
+    rows: dict[int, Row] = {}
+    for count in counts_of(kind, arguments):
+        with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text:
+            rows[count] = KINDS[kind](arguments, Path(text), count)
+        if len(rows) == 1:
+            heads = ["GiB of messages" if kind == "stores" else kind, *rows[count]]
+            print(f"\n| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
+        cells = [f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+                 for value in rows[count].values()]
+        print(f"| {count:,} | {' | '.join(cells)} |", flush=True)
+    return rows
+
+
+def draw(found: dict[str, dict[int, Row]], path: Path) -> None:
+    """Draw the CPU of a message over each count."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({
+        "svg.hashsalt": "twistmq", "svg.fonttype": "none", "font.size": 9})
+    from matplotlib import pyplot
+
+    picture, axes = pyplot.subplots(1, len(found), figsize=(3 * len(found), 2.4), squeeze=False)
+    for axis, (kind, rows) in zip(axes[0], found.items(), strict=True):
+        axis.plot(list(rows), [row["CPU a message, us"] for row in rows.values()], marker="o")
+        axis.set_xscale("log")
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("GiB of messages" if kind == "stores" else kind)
+    axes[0][0].set_ylabel("CPU a message, us")
+    picture.tight_layout()
+    picture.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(KINDS))
+    parser.add_argument("--seconds", type=float, default=4, help="of each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=COUNTS[-1], help="leave out counts above it")
+    parser.add_argument("--gibibytes", default=[1, 4],
+                        type=lambda text: [int(each) for each in text.split(",")])
+    parser.add_argument("--svg", type=Path, help="the file of a picture")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.what) - set(KINDS):
+        parser.error(f"no such kind: {', '.join(sorted(unknown))}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * COUNTS[-1])), hard))
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    begin = time.monotonic()
+    found = {kind: measure(kind, arguments) for kind in arguments.what or KINDS}
+    if arguments.svg:
+        draw(found, arguments.svg)
+    print(f"\n{time.monotonic() - begin:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
