@@ -44,7 +44,7 @@ PATIENT = tuple(f"{name}=30000" for name in (
 WINDOW = 256
 PORT_FIRST = 32_400
 #: How long a pop before those that count hides its messages, seconds.
-WARM_UP_INVISIBLE = 3
+WARM_UP_INVISIBLE = 10
 
 
 def now_ms() -> int:
