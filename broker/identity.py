@@ -21,11 +21,12 @@ __all__ = ["Identity"]
 class Identity:
     """The names, the role and the address of one broker.
 
-    :param settings: read once here; the name of a host is resolved.
+    :param settings: names, role and address are read once here; the name of a host is resolved.
     :param started_ms: when the broker was made, Unix ms.
     """
 
     def __init__(self, settings: Settings, started_ms: int) -> None:
+        self._settings = settings
         self._ip = resolved(settings, "brokerIP1")
         self._host_name = settings.text("brokerIP1").strip()
         self.started_ms = started_ms
@@ -56,8 +57,15 @@ class Identity:
 
     def set_port(self, port: int) -> None:
         """Set the port of the address; called again when a port of 0 became a real one."""
+        self._port = port
         self.broker_address = f"{self._host_name}:{port}"
         self.store_host = host_bytes(self._ip, port)
+
+    @property
+    def ha_address(self) -> str:
+        """The "host:port" that slaves connect to."""
+        port = self.ha_port or self._settings.int("haListenPort") or self._port + 1
+        return f"{self._settings.text('brokerIP2')}:{port}"
 
     @property
     def is_slave(self) -> bool:

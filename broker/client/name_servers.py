@@ -155,18 +155,16 @@ class NameServers:
         :raises BrokerError: when none answers.
         """
         header = GetRouteInfoRequestHeader(topic=topic)
-        failure = BrokerError("there are no name servers")
-        for address in list(self.addresses):
-            try:
-                reply = await self._client.invoke(
-                    address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
-                if reply.code == ResponseCode.TOPIC_NOT_EXIST:
-                    return None
-                _require_success(reply, address)
-                return TopicRouteData.decode(reply.body)
-            except BrokerError as error:
-                failure = error
-        raise failure
+
+        async def one(address: str) -> TopicRouteData | None:
+            reply = await self._client.invoke(
+                address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
+            if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            _require_success(reply, address)
+            return TopicRouteData.decode(reply.body)
+
+        return await self._first(one)
 
     async def find_broker(self, broker_name: str, *, timeout_ms: int) -> str | None:
         """Ask one name server after the other where the master of a broker name is.
@@ -208,14 +206,22 @@ class NameServers:
     async def ask(
         self, code: int, header: CommandHeader, *, timeout_ms: int
     ) -> RemotingCommand:
-        """Ask one name server after the other; :returns: the reply of the first that gives one.
+        """Ask one name server after the other; :returns: the first reply, whatever its code.
 
-        :raises BrokerError: when none does.
+        :raises BrokerError: when none answers.
+        """
+        return await self._first(
+            lambda address: self._client.invoke(address, code, header, timeout_ms=timeout_ms))
+
+    async def _first(self, one: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        """Run ``one`` for one address after the other; :returns: the first result.
+
+        :raises BrokerError: the last failure, when all fail.
         """
         failure = BrokerError("there are no name servers")
         for address in list(self.addresses):
             try:
-                return await self._client.invoke(address, code, header, timeout_ms=timeout_ms)
+                return await one(address)
             except BrokerError as error:
                 failure = error
         raise failure

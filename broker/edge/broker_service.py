@@ -253,11 +253,8 @@ class BrokerService(Service):
     @property
     def identity(self) -> BrokerIdentity:
         kernel = self.kernel
-        ha_port = (kernel.identity.ha_port or self.settings.int("haListenPort")
-                   or self.port + 1)
         return BrokerIdentity(kernel.cluster_name, kernel.broker_name, kernel.broker_id,
-                              kernel.broker_address,
-                              f"{self.settings.text('brokerIP2')}:{ha_port}")
+                              kernel.broker_address, kernel.identity.ha_address)
 
     async def register(self, force: bool) -> None:
         """Tell all name servers what this broker serves.

@@ -8,10 +8,10 @@ Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.command import RESPONSE_FLAG, RemotingCommand
 from twistmq.broker.wire.field_sets import HeaderTexts, ReadRequest
 from twistmq.broker.wire.frame import Frame
 from twistmq.broker.wire.header import CommandHeader
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Request", "read_run"]
 
 H = TypeVar("H", bound=CommandHeader)
-
-_RESPONSE_FLAG: Final = 1
 
 
 class Request(Generic[H]):
@@ -78,7 +76,7 @@ def read_run(
             break
         command: RemotingCommand = read[0]
         header = read[1]
-        if header is None or command.flag & _RESPONSE_FLAG:
+        if header is None or command.flag & RESPONSE_FLAG:
             return run, read
         if not run and command.code in codes:
             code = command.code

@@ -40,7 +40,7 @@ from twistmq.broker.remoting.messages import (
 )
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
-from twistmq.broker.request.send_context import PlainBatch, SendBatch, SendRequest
+from twistmq.broker.request.send_context import LazyBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReplies, StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
@@ -179,29 +179,17 @@ class SendRequests:
         if not requests:
             return []
         hooks = self._hooks
-        if not hooks.before_send and not hooks.after_send:
-            answers = self._append(requests, records_of, replies)
-            return answers if saved is None else _deferred(saved, answers)
-        if replies is not None:
-            batch = SendBatch(list(requests), records_of, replies)
-            self._refuse(batch)
-            self._append(requests, records_of, replies)
-            if saved is not None:
-                defer_until(saved, replies)
-            hooks.sent(batch)
-            return replies
-        plain = PlainBatch(list(requests), records_of)
-        self._refuse(plain)
-        answers = self._append(requests, records_of, plain.made)
-        plain.answered(answers if saved is None else _deferred(saved, answers))
-        hooks.sent(plain)
-        return answers if plain.made is None else plain.made
-
-    def _refuse(self, batch: SendBatch) -> None:
-        """Fill in the refusals of plugins."""
-        for index, refusal in self._hooks.refuse_send(batch).items():
+        batch = LazyBatch(list(requests), records_of, replies)
+        for index, refusal in hooks.refuse_send(batch).items():
             if batch.replies[index] is None:
                 batch.replies[index] = self.refused(refusal)
+        answers = self._append(requests, records_of, batch.made)
+        if saved is not None:
+            answers = list(answers)
+            defer_until(saved, answers)
+        batch.answered(answers)
+        hooks.sent(batch)
+        return answers if batch.made is None else batch.made
 
     def require_topic(self, request: SendRequest) -> None:
         """Make sure that what was checked a while ago still holds.
@@ -472,12 +460,3 @@ class SendRequests:
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
             "messages are put to the slave, message store has been shut down, etc.")
-
-
-def _deferred(
-    saved: Deferred[None], answers: Sequence[Handled]
-) -> list[Handled]:
-    """The answers, once topics are saved."""
-    replies = list(answers)
-    defer_until(saved, replies)
-    return replies

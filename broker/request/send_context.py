@@ -9,7 +9,7 @@ from twistmq.broker.remoting.messages import Handled, Request
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["PlainBatch", "SendBatch", "SendRequest"]
+__all__ = ["LazyBatch", "SendBatch", "SendRequest"]
 
 #: A send; the header V2 is a subclass with other names on the wire.
 SendRequest = Request[SendMessageRequestHeader]
@@ -31,22 +31,24 @@ class SendBatch:
     replies: list[Handled] = field(default_factory=list)
 
 
-class PlainBatch(SendBatch):
+class LazyBatch(SendBatch):
     """A batch whose replies are made when a plugin asks for them.
 
-    Before its messages are stored there is a place for each, to be filled by a refusal.
+    Before the messages are stored there is a place for each reply, to be filled by a refusal.
+
+    :param made: replies that are made already.
     """
 
     __slots__ = ("_answers", "_made")
 
     def __init__(
         self, requests: list[Request[SendMessageRequestHeader]],
-        records: list[list[MessageRecord]],
+        records: list[list[MessageRecord]], made: list[Handled] | None,
     ) -> None:
         self.requests = requests
         self.records = records
         self._answers: Sequence[Handled] = [None] * len(requests)
-        self._made: list[Handled] | None = None
+        self._made = made
 
     @property
     def replies(self) -> list[Handled]:  # type: ignore[override]
@@ -56,7 +58,7 @@ class PlainBatch(SendBatch):
 
     @property
     def made(self) -> list[Handled] | None:
-        """The replies, if they were asked for: one may have been changed."""
+        """The replies, if they are made: one may have been changed."""
         return self._made
 
     def answered(self, answers: Sequence[Handled]) -> None:

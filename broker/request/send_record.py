@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed
 from twistmq.broker.wire.batch import count_batch
+from twistmq.broker.wire.command import ONEWAY_FLAG
 from twistmq.broker.wire.json_text import quoted, reply_frame_of
 from twistmq.broker.wire.message_id import UniqueIdMaker, offset_message_id
 from twistmq.broker.wire.properties import (
@@ -38,8 +40,7 @@ __all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker"]
 #: Keys of one message. Each is an item of the index, and the shortest take two bytes of a message's
 #: 32 KiB of properties; Apache has no bound, but clients give a message one or a few.
 KEYS_MAX: Final = 1024
-_SUCCESS: Final = 0
-_ONEWAY_FLAG: Final = 2
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class RecordMaker:
@@ -210,7 +211,7 @@ class StoredReplyMaker:
         frames: list[bytes] = []
         for index, record in enumerate(records):
             command = requests[index].command
-            if not command.flag & _ONEWAY_FLAG:
+            if not command.flag & ONEWAY_FLAG:
                 frames.append(self.frame(
                     _SUCCESS, command.opaque, record, queue_ids[index], store_host))
         return frames

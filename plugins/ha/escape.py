@@ -37,7 +37,7 @@ _ROUTES_MAX: Final = 1000
 _STORED: Final = frozenset({
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE})
-#: What a producer names as the topic to make its topic like, and how many queues it asks for.
+#: The template of a topic that is made, and its number of queues, as a producer asks for them.
 _DEFAULT_TOPIC, _DEFAULT_QUEUES = "TBW102", 8
 
 

@@ -51,11 +51,9 @@ class Exchange:
 
     def _own(self) -> ExchangeHAInfoResponseHeader:
         broker = self._broker
-        port = (broker.identity.ha_port or broker.settings.int("haListenPort")
-                or int(broker.broker_address.rpartition(":")[2]) + 1)
         return ExchangeHAInfoResponseHeader(
-            master_ha_address=f"{broker.settings.text('brokerIP2')}:{port}",
-            master_flush_offset=self.first_end, master_address=broker.broker_address)
+            master_ha_address=broker.identity.ha_address, master_flush_offset=self.first_end,
+            master_address=broker.broker_address)
 
     def _exchange(self, request: Request[ExchangeHAInfoRequestHeader]) -> Reply:
         header, broker = request.header, self._broker

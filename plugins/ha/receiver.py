@@ -44,7 +44,7 @@ class Receiver:
         self.read_ms = self.reported_ms = now_ms
 
     def begin(self) -> bytes:
-        """What the slave says first: who it is, and up to where it has the log."""
+        """The first bytes of the slave: its broker id, and up to where it has the log."""
         said = encode_slave_id(self._slave_id) if self._slave_id is not None else b""
         return said + encode_report(self.offset)
 

@@ -298,7 +298,7 @@ class OtherTests(NameServersTestCase):
             for address in ("a:1", "b:2")])
 
     def test_the_first_that_answers_is_asked(self) -> None:
-        """Whatever it answers; when none does the last failure is raised."""
+        """The first answer counts, whatever it is; when all fail the last failure is raised."""
         header = GetBrokerMemberGroupRequestHeader(cluster_name="c", broker_name="n")
 
         def ask() -> Deferred[RemotingCommand]:

@@ -15,7 +15,7 @@ SIZE = "1048576"
 
 
 def findings(*, running: bool = False, **settings: str) -> list[Finding]:
-    """What is said of a broker with these settings."""
+    """The findings about a broker with these settings."""
     values = boot.broker_settings(None, {
         "brokerName": "pair", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1",
         "mappedFileSizeCommitLog": SIZE, **settings})
