@@ -175,6 +175,20 @@ def ask(port: int, code: int, tls: ssl.SSLContext | None = None) -> bytes:
     raise SystemExit(f"nothing answers on port {port} after {START_SECONDS} s")
 
 
+def print_ratios(
+    rows: Sequence[tuple[str, str, str, str]], names: Sequence[str], ours: Values, theirs: Values
+) -> None:
+    """A Markdown table of both values and their ratio.
+
+    :param rows: the text of a row, the key of its value, its format, the bound.
+    """
+    print(f"\n| | {' | '.join(names)} | twistmq/Apache | bound |\n| --- | --- | --- | --- | --- |")
+    for text, key, form, bound in rows:
+        if key in ours:
+            print(f"| {text} | {ours[key]:{form}} | {theirs[key]:{form}} "
+                  f"| {ours[key] / theirs[key]:.2f}x | {bound} |")
+
+
 def anonymous_mb(pids: Sequence[int]) -> float:
     """RssAnon of processes: mapped pages are the kernel's."""
     kilobytes = [int(re.findall(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[0])

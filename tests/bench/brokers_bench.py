@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench_servers import Apache, Server, Twistmq, parser_of
+from bench_servers import Apache, Server, Twistmq, parser_of, print_ratios
 from wire_loads import WARM_UP_ROUNDS, load
 
 PORT_FIRST = 32_500
@@ -41,16 +41,6 @@ def measure(servers: Sequence[Server], seconds: float, rounds: int) -> None:
     load(servers, "json", "send", seconds, rounds, encoding="json")
     load(servers, "binary", "send", seconds, rounds)
     load(servers, "pull", "pull", seconds, rounds)
-
-
-def print_table(servers: Sequence[Server]) -> None:
-    """A Markdown table; the first server is ours."""
-    ours, theirs = (server.values for server in servers)
-    print(f"\n| | {' | '.join(server.name for server in servers)} | twistmq/Apache | bound |")
-    print("| --- | --- | --- | --- | --- |")
-    for text, key, form, bound in ROWS:
-        print(f"| {text} | {ours[key]:{form}} | {theirs[key]:{form}} "
-              f"| {ours[key] / theirs[key]:.2f}x | {bound} |")
 
 
 def main() -> int:
@@ -77,7 +67,7 @@ def main() -> int:
         finally:
             for server in running:
                 server.stop()
-    print_table(servers)
+    print_ratios(ROWS, [server.name for server in servers], servers[0].values, servers[1].values)
     return 1 if any(server.bad for server in servers) else 0
 
 

@@ -132,11 +132,7 @@ def with_connections(arguments: argparse.Namespace, folder: Path, count: int) ->
 
 def group_pull(group: str, queue_id: int, offset: int) -> bytes:
     """A pull that commits its offset for a group."""
-    return wire_bench.frame(11, queue_id, {
-        "consumerGroup": group, "topic": TOPIC, "queueId": str(queue_id),
-        "queueOffset": str(offset), "maxMsgNums": str(PULL_COUNT), "sysFlag": "5",
-        "commitOffset": str(offset), "suspendTimeoutMillis": "0", "subscription": "*",
-        "subVersion": "0", "expressionType": "TAG"}, b"", False)
+    return wire_bench.pull_frame(TOPIC, queue_id, offset, PULL_COUNT, group, commits=True)
 
 
 def with_groups(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
@@ -159,22 +155,11 @@ def pull_turns(server: Twistmq, groups: int, seconds: float) -> tuple[float, flo
         selector.register(link["socket"], selectors.EVENT_READ, link)
         link["socket"].sendall(group_pull("growth_0", queue_id, 0))
 
-    def arrived(link: dict, header: dict, start: int, stop: int) -> int:
-        fields = header["extFields"]
-        link["offset"] = int(fields["nextBeginOffset"])
-        if link["offset"] >= int(fields["maxOffset"]):
-            link["offset"] = int(fields["minOffset"])
-        count = 0
-        while start < stop:
-            start += int.from_bytes(link["buffer"][start:start + 4], "big")
-            count += 1
-        return count
-
     def more(link: dict, count: int) -> bytes:
         group = f"growth_{link['next'] % groups}"
         return group_pull(group, link["queue"], link["offset"])
 
-    return drive(selector, links, endpoint, seconds, arrived, more)
+    return drive(selector, links, endpoint, seconds, wire_bench.pulled, more)
 
 
 def with_store(arguments: argparse.Namespace, folder: Path, gibibytes: int) -> Row:
@@ -219,7 +204,7 @@ def log_bytes(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.glob("*/store/commitlog/*"))
 
 
-#: What grows, its unit in a table, and what measures one count of it.
+#: The kinds of growth: the name, and the function that measures one count.
 KINDS: dict[str, Callable[[argparse.Namespace, Path, int], Row]] = {
     "topics": with_topics, "connections": with_connections, "groups": with_groups,
     "stores": with_store,

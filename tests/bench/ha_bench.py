@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import wire_bench
-from bench_servers import BROKER_CONFIG, CLUSTER_INFO, ask, parser_of
+from bench_servers import BROKER_CONFIG, CLUSTER_INFO, ask, parser_of, print_ratios
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 from peer import Peer
@@ -492,11 +492,7 @@ def print_table(pairs: Sequence[Pair]) -> None:
     for pair in pairs:
         if "alone rate" in pair.values:
             pair.values["kept"] = pair.values["with a slave rate"] / pair.values["alone rate"]
-    print("\n| | twistmq | Apache | twistmq/Apache | bound |\n| --- | --- | --- | --- | --- |")
-    for text, key, form, bound in ROWS:
-        if key in ours.values:
-            mine, other = ours.values[key], theirs.values[key]
-            print(f"| {text} | {mine:{form}} | {other:{form}} | {mine / other:.2f}x | {bound} |")
+    print_ratios(ROWS, ("twistmq", "Apache"), ours.values, theirs.values)
 
 
 def main() -> int:

@@ -75,18 +75,25 @@ def send_frame(topic: str, opaque: int, queue: int, size: int, binary: bool) -> 
     return frame(310, opaque, fields, os.urandom(size // 2 + 1).hex().encode()[:size], binary)
 
 
-def pull_frame(topic: str, queue: int, offset: int, batch: int) -> bytes:
+def pull_frame(
+    topic: str, queue: int, offset: int, batch: int, group: str = "wire_bench",
+    commits: bool = False,
+) -> bytes:
+    """A pull.
+
+    :param commits: whether it commits its offset for the group.
+    """
     return frame(
         11,
         queue,
         {
-            "consumerGroup": "wire_bench",
+            "consumerGroup": group,
             "topic": topic,
             "queueId": str(queue),
             "queueOffset": str(offset),
             "maxMsgNums": str(batch),
-            "sysFlag": "4",
-            "commitOffset": "0",
+            "sysFlag": "5" if commits else "4",
+            "commitOffset": str(offset) if commits else "0",
             "suspendTimeoutMillis": "0",
             "subscription": "*",
             "subVersion": "0",
@@ -195,6 +202,19 @@ def send_round(
     )
 
 
+def pulled(link: dict, header: dict, start: int, stop: int) -> int:
+    """Let a queue's next pull go on behind an answer; :returns: the messages of the answer."""
+    fields = header["extFields"]
+    link["offset"] = int(fields["nextBeginOffset"])
+    if link["offset"] >= int(fields["maxOffset"]):
+        link["offset"] = int(fields["minOffset"])
+    count = 0
+    while start < stop:
+        start += int.from_bytes(link["buffer"][start : start + 4], "big")
+        count += 1
+    return count
+
+
 def pull_round(
     endpoint: Endpoint, args: argparse.Namespace, seconds: float
 ) -> tuple[float, float, int, str]:
@@ -211,23 +231,12 @@ def pull_round(
         selector.register(link["socket"], selectors.EVENT_READ, link)
         link["socket"].sendall(pull_frame(args.topic, queue, 0, args.batch))
 
-    def arrived(link: dict, header: dict, start: int, stop: int) -> int:
-        fields = header["extFields"]
-        link["offset"] = int(fields["nextBeginOffset"])
-        if link["offset"] >= int(fields["maxOffset"]):
-            link["offset"] = int(fields["minOffset"])
-        count = 0
-        while start < stop:
-            start += int.from_bytes(link["buffer"][start : start + 4], "big")
-            count += 1
-        return count
-
     return drive(
         selector,
         links,
         endpoint,
         seconds,
-        arrived,
+        pulled,
         lambda link, count: pull_frame(args.topic, link["queue"], link["offset"], args.batch),
         args,
     )

@@ -28,7 +28,7 @@ def load(
     drive = wire_bench.send_round if what == "send" else wire_bench.pull_round
     turns = list(zip(servers, endpoints, strict=True))
     for number in range(rounds):
-        # Who follows whom matters: one's dirty pages are written while the next is measured.
+        # The order matters: one's dirty pages are written while the next is measured.
         first = number % len(turns)
         for server, endpoint in turns[first:] + turns[:first]:
             rate, cost, bad, first_bad = drive(endpoint, arguments, seconds)
