@@ -89,12 +89,12 @@ class Pressure:
             os.kill(self._servers.pid, signal.SIGCONT)
         thread.join()
 
-    def faults(self, growth_mib: float = GROWTH_MIB) -> list[str]:
+    def faults(self) -> list[str]:
         """All that is over its bound, or missing."""
         found = [f"{name}: {value}, at most {most}" for name, value, most in (
             ("messages under way", self.count_max, COUNT_MAX),
             ("bytes under way", self.bytes_max, BYTES_MAX),
-            ("growth in MiB", self.growth_mib, growth_mib), ("failed", self.failed, 0))
+            ("growth in MiB", self.growth_mib, GROWTH_MIB), ("failed", self.failed, 0))
             if value > most]
         if self.stored != self.sent or self.sent != self._count:
             found.append(f"{self.stored} stored of {self.sent} sent")
