@@ -31,8 +31,12 @@ from tests.interop.servers import wait_until
 from twistmq.broker.admin.messages import find_messages
 from twistmq.broker.admin.records import offset_id
 from twistmq.broker.admin.session import Session
-from twistmq.broker.codes import RequestCode
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import main
+from twistmq.broker.testing import RawClient
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.wire.bodies import ConsumeStats
+from twistmq.broker.wire.headers.topic import GetConsumeStatsRequestHeader
 
 __all__ = ["STEPS", "Step", "admin_sweep", "differences", "mqadmin_sweep", "shape", "state",
            "steps_of"]
@@ -40,6 +44,8 @@ __all__ = ["STEPS", "Step", "admin_sweep", "differences", "mqadmin_sweep", "shap
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: All of mqadmin's commands have ended after this, seconds.
 _SWEEP_SECONDS: Final = 400.0
+#: A broker answers within this, seconds.
+_PATIENCE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -214,6 +220,16 @@ def steps_of(version: str) -> tuple[Step, ...]:
     return tuple(found for step in STEPS for found in fitting(step))
 
 
+def _has_committed_retries(broker: str) -> bool:
+    """Whether the group that consumes has an offset of its retry topic."""
+    with RawClient(broker, _PATIENCE_SECONDS) as client:
+        reply = client.request(RequestCode.GET_CONSUME_STATS,
+                               GetConsumeStatsRequestHeader(consumer_group=CONSUMERS))
+    return reply.code == ResponseCode.SUCCESS and any(
+        queue.topic == RETRY_GROUP_TOPIC_PREFIX + CONSUMERS
+        for queue in ConsumeStats.decode_reply(reply.body).offset_table)
+
+
 @contextlib.contextmanager
 def state(
     namesrv: str, broker: str, *, cluster: str = "DefaultCluster"
@@ -232,6 +248,8 @@ def state(
             Session(namesrv) as session:
         from twistmq.broker.admin.sending import send_message
 
+        # Its member commits by a timer of its own.
+        wait_until("the group's retry topic has an offset", lambda: _has_committed_retries(broker))
         list(send_message(session, topic=TOPIC, body="found", keys="sweep-key", tags="found",
                           broker=session.all_brokers()[0].name, queue=3, trace=False))
         wait_until("the message is indexed", lambda: find_messages(session, TOPIC, "sweep-key"))

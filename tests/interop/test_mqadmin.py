@@ -213,16 +213,6 @@ class MqadminTests(JavaTestCase):
         self.assertNotIn(TOPIC, self.ours["topicList deleted"].split())
 
 
-def _settled(step: Step, found: list[str]) -> list[str]:
-    """Differences, but for the retry topic of a group that consumes.
-
-    It has a row once a member has committed its offset, which members do by a timer of their own.
-    """
-    if not step.text.startswith("consumerProgress -g {consumers}"):
-        return found
-    return [line for line in found if "%RETRY%" not in line]
-
-
 class SweepTests(JavaTestCase):
     """Every command of the groups, by both tools, against both clusters in the same state."""
 
@@ -234,13 +224,11 @@ class SweepTests(JavaTestCase):
 
     def of_mqadmin(self, step: Step) -> list[str]:
         """What mqadmin prints differently."""
-        return _settled(step, differences(
-            self.apache.mqadmin[step.text], self.ours.mqadmin[step.text]))
+        return differences(self.apache.mqadmin[step.text], self.ours.mqadmin[step.text])
 
     def of_admin(self, step: Step) -> list[str]:
         """What ``twistmq admin`` prints differently, or how it ends."""
-        return _settled(step, differences(
-            self.apache.admin[step.text], self.ours.admin[step.text]))
+        return differences(self.apache.admin[step.text], self.ours.admin[step.text])
 
     def test_mqadmin_prints_the_same_shape_for_both_brokers(self) -> None:
         """mqadmin prints the same shape of both, where there is no reason."""
