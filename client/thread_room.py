@@ -40,7 +40,7 @@ class ThreadRoom(Room):
             super().take(size)
 
     def wait_for(self, size: int, timeout_s: float) -> None:
-        """Wait for room, with the lock; :raises Full: when there is none in time."""
+        """Wait for room, with the lock; :raises Full: when it does not come in time."""
         if not self._wait(lambda: self.fits(size), timeout_s):
             raise self.full()
 

@@ -70,7 +70,7 @@ def pull_result(reply: RemotingCommand, address: str) -> PullResult:
 
     :raises RequestRefused: with the broker's code and remark.
     :raises HeaderError: when the header is no answer's.
-    :raises Undecodable: when its next offset is none.
+    :raises Undecodable: when its next offset is negative.
     """
     status = _STATUS.get(reply.code)
     if status is None:
@@ -109,7 +109,7 @@ def _each(record: StoredMessage) -> list[StoredMessage]:
 
 
 def _inner(record: StoredMessage) -> list[StoredMessage]:
-    """The messages of an inner batch; :raises Undecodable: when it is none.
+    """The messages of an inner batch; :raises Undecodable: when it cannot be read.
 
     Source: MessageDecoder.decodeMessage @5.3.3.
     """

@@ -135,7 +135,7 @@ def _static_queues(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
 
 
 def _route_data(topic: str, reply: RemotingCommand) -> TopicRouteData:
-    """The route in an answer; :raises WireError: when there is none, or one that is too large."""
+    """The route in an answer; :raises WireError: when it cannot be read, or is too large."""
     data = TopicRouteData.decode_reply(reply.body)
     if len(data.broker_datas) > BROKERS_MAX:
         raise WireError(f"{len(data.broker_datas)} brokers of topic {topic}, of {BROKERS_MAX} at "

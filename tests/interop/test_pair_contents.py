@@ -49,7 +49,23 @@ class ContentsCase(PairCase):
         print(f"{count:,} messages, {files} files of 1 MiB, {asked} asked by key and id: the same")
 
 
-class OurPairTests(ContentsCase):
+class BothForms:
+    """The short form of a pair's tests, and the long one."""
+
+    def contents(self, count: int) -> None:
+        """Start the pair, and compare so many messages."""
+        raise NotImplementedError
+
+    def test_contents(self) -> None:
+        """The same log, queue ends, and answers by key and id."""
+        self.contents(SHORT_COUNT)
+
+    def long_contents(self) -> None:
+        """The same of 100,000 messages."""
+        self.contents(LONG_COUNT)
+
+
+class OurPairTests(BothForms, ContentsCase):
     """Both are ours."""
 
     def contents(self, count: int) -> None:
@@ -61,16 +77,8 @@ class OurPairTests(ContentsCase):
                      (f"127.0.0.1:{slave.service.port}", slave.data / "commitlog"),
                      lambda: slave.plugin.follower.is_connected, count)
 
-    def test_contents(self) -> None:
-        """The same log, queue ends, and answers by key and id."""
-        self.contents(SHORT_COUNT)
 
-    def long_contents(self) -> None:
-        """The same of 100,000 messages."""
-        self.contents(LONG_COUNT)
-
-
-class OurMasterTests(ContentsCase):
+class OurMasterTests(BothForms, ContentsCase):
     """Our master with a slave of 5.3.3."""
 
     def contents(self, count: int) -> None:
@@ -82,14 +90,6 @@ class OurMasterTests(ContentsCase):
                      (f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"),
                      lambda: plugin.slaves.links, count)
 
-    def test_contents(self) -> None:
-        """The same log, queue ends, and answers by key and id."""
-        self.contents(SHORT_COUNT)
-
-    def long_contents(self) -> None:
-        """The same of 100,000 messages."""
-        self.contents(LONG_COUNT)
-
 
 class OurMasterOldSlaveTests(OurMasterTests):
     """Our master with a slave of 4.9.4."""
@@ -97,7 +97,7 @@ class OurMasterOldSlaveTests(OurMasterTests):
     version = "4.9.4"
 
 
-class OurSlaveTests(ContentsCase):
+class OurSlaveTests(BothForms, ContentsCase):
     """Our slave of a master of 5.3.3."""
 
     def contents(self, count: int) -> None:
@@ -106,14 +106,6 @@ class OurSlaveTests(ContentsCase):
         self.compare((f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"),
                      (f"127.0.0.1:{slave.service.port}", slave.data / "commitlog"),
                      lambda: slave.plugin.follower.is_connected, count)
-
-    def test_contents(self) -> None:
-        """The same log, queue ends, and answers by key and id."""
-        self.contents(SHORT_COUNT)
-
-    def long_contents(self) -> None:
-        """The same of 100,000 messages."""
-        self.contents(LONG_COUNT)
 
 
 class OurSlaveOldMasterTests(OurSlaveTests):

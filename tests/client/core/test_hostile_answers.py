@@ -108,7 +108,7 @@ class PopTests(SynchronousTestCase):
     """Receipts that no broker can mean."""
 
     def test_a_receipt_far_from_its_check_point_is_acknowledged_alone(self) -> None:
-        """As a bit of a request it would have a gigabyte; a bit before the first is none."""
+        """As a bit of a request it would have a gigabyte; there is no bit before the first."""
         for start in (5 - BITS_MAX, 6, -(10**12)):
             box = PopBox()
             honest = box.broker

@@ -109,7 +109,7 @@ class DifferenceTests(SynchronousTestCase):
         self.broker.members["g"].add("10.0.0.2@zzz")
 
     def warnings(self, milliseconds: float) -> list[str]:
-        """What is warned of in some time."""
+        """The warnings of some time."""
         with self.assertLogs("twistmq.client", logging.WARNING) as found:
             logging.getLogger("twistmq.client").warning("one at least")
             self.box.advance(milliseconds)
