@@ -206,7 +206,7 @@ class Kernel:
         identity, tables, providers = self.identity, self.tables, self.providers
         parts = (
             SendRequests(settings, identity, tables, providers, hooks, self.appender,
-                         self.foreground),
+                         self.foreground, self.random),
             PullRequests(settings, identity, host, tables, providers, hooks, store,
                          self.pull_hold),
             OffsetRequests(store, tables, self.long_answers),

@@ -85,7 +85,7 @@ class SendRequests:
 
     def __init__(
         self, settings: Settings, identity: Identity, tables: Tables, providers: Providers,
-        hooks: Hooks, appender: Appender, foreground: Scheduler,
+        hooks: Hooks, appender: Appender, foreground: Scheduler, random: Random,
     ) -> None:
         self._settings = settings
         self._identity = identity
@@ -93,7 +93,7 @@ class SendRequests:
         self._providers = providers
         self._hooks = hooks
         self._appender = appender
-        self._random = Random()
+        self._random = random
         self._unclaimed = unclaimed_properties(providers.claimed_properties)
         #: Properties that make more of a message than a plain one: few messages have any.
         self._asking = self._unclaimed | {names.TRAN_MSG}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -60,3 +62,20 @@ class StaleTests(SynchronousTestCase):
         self.assertEqual(self.warning(editable=False, compiled_names=[], stale=["a"]), "")
         self.assertEqual(
             self.warning(editable=True, compiled_names=list(COMPILED_MODULES), stale=[]), "")
+
+
+class SameBytesTests(SynchronousTestCase):
+    """Compiled modules and their sources; `python -m tests.long.differential` is the long form."""
+
+    def test_both_answer_and_store_the_same(self) -> None:
+        """Each reply and each file, of requests that are made at random."""
+        said = subprocess.run(
+            [sys.executable, "-m", "tests.long.differential", "--requests", "3000"],
+            cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=120,
+            check=False)
+        if "compiled" in compiled.describe_build():
+            self.assertIn("4 digests of replies and stores are equal", said.stdout, said.stderr)
+            self.assertEqual(said.returncode, 0)
+        else:
+            self.assertIn("this installation is pure Python", said.stdout, said.stderr)
+            self.assertEqual(said.returncode, 2)
