@@ -40,6 +40,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.extension_unit",
     "twistmq.broker.store.index_tail",
     "twistmq.broker.store.read_fast_path",
+    "twistmq.broker.store.stored_records",
     "twistmq.broker.wire.batch",
     "twistmq.broker.wire.binary_header",
     "twistmq.broker.wire.frame",

@@ -11,8 +11,8 @@ from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+from twistmq.broker.store.stored_records import TagsCode
 
 __all__ = [
     "ENTRY_SIZE",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
-    from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.store.stored_records import TagsCode
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from twistmq.broker.request.synced_table import SyncedTable
     from twistmq.broker.scheduling.periodic import PeriodicTask
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
-    from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.store.stored_records import TagsCode
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -287,7 +287,7 @@ class Dispatcher:
             answers = handler.handle_batch(run)
             assert len(answers) == len(run)
             if isinstance(answers, UnmadeReplies) and not self._hooks.after_response:
-                ready += answers.frames(run)
+                self._finish_unmade(answers, run, ready)
                 return
         except Exception as error:
             answers = [self._refusal(request, error) for request in run]
@@ -304,6 +304,19 @@ class Dispatcher:
             together.append((request, answer.reply))
         if until is not None:
             self._wait(until, together, ready)
+
+    def _finish_unmade(
+        self, answers: UnmadeReplies, run: Sequence[Request[Any]], ready: list[bytes]
+    ) -> None:
+        """Append the frames of a whole batch, now or when they may go."""
+        if answers.until is None:
+            ready += answers.frames(run)
+            return
+
+        def finish(_: object, frames: list[bytes]) -> None:
+            frames += answers.frames(run)
+
+        self._hold(answers.until, run, finish, ready)
 
     def _finish(self, request: Request[Any], answer: Handled, ready: list[bytes]) -> None:
         """Append the frame of an answer to ``ready``; one that waits is written when it comes."""
@@ -332,7 +345,23 @@ class Dispatcher:
 
         :param waiting: requests of one channel; None: what ``until`` fires with is the reply.
         """
-        channel: Connection = waiting[0][0].channel  # type: ignore[assignment]
+        def finish(result: Any, frames: list[bytes]) -> None:
+            for request, reply in waiting:
+                if isinstance(result, Failure):
+                    reply = self._failed(result, request)
+                self._finish(request, result if reply is None else reply, frames)
+
+        self._hold(until, [request for request, _ in waiting], finish, ready)
+
+    def _hold(
+        self, until: Deferred[Any], requests: Sequence[Request[Any]],
+        finish: Callable[[Any, list[bytes]], None], ready: list[bytes],
+    ) -> None:
+        """Finish requests of one channel when ``until`` has fired.
+
+        :param finish: appends the frames of their replies, given what ``until`` fired with.
+        """
+        channel: Connection = requests[0].channel  # type: ignore[assignment]
         # ``until.called`` does not tell: what was called may wait for what it was chained to.
         there = held = False
         size = 0
@@ -341,20 +370,17 @@ class Dispatcher:
             nonlocal there
             there = True
             frames = [] if held else ready
-            for request, reply in waiting:
-                if isinstance(result, Failure):
-                    reply = self._failed(result, request)
-                self._finish(request, result if reply is None else reply, frames)
+            finish(result, frames)
             if held:
                 if frames:
                     channel.write(b"".join(frames))
                 channel.release(size)
-                channel.waited([request for request, _ in waiting])
+                channel.waited(requests)
 
         until.addBoth(answered)
         if not there:
             held = True
-            size = sum([self._held_size(request) for request, _ in waiting])
+            size = sum([self._held_size(request) for request in requests])
             channel.reserve(size)
 
     def _held_size(self, request: Request[Any]) -> int:

@@ -128,6 +128,9 @@ class UnmadeReplies(Sequence[Handled]):
     A batch handler may return it; each look at an item makes another object.
     """
 
+    #: The frames may go once it fires, with whatever result; None: at once.
+    until: Deferred[Any] | None = None
+
     @abstractmethod
     def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
         """The frames of the replies, in order, without those to one-way requests."""

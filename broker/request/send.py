@@ -327,8 +327,9 @@ class SendRequests:
         """
         # A plugin may send a record elsewhere; its sender is told the queue that was meant.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
-        if replies is None and not (
-                self._half_queue_ids or self._appender.acknowledgement.stages):
+        stages = self._appender.acknowledgement.stages
+        if replies is None and not self._half_queue_ids and (
+                not stages or all(map(_waits, requests))):
             return self._append_plain(requests, records_of, queue_ids)
         replies = [None] * len(requests) if replies is None else replies
         if self._half_queue_ids:
@@ -353,7 +354,12 @@ class SendRequests:
         refusals = self._appender.append(flat)
         if not refusals:
             self._tables.stats.messages_put(flat)
-            return StoredReplies(flat, queue_ids, self._identity.store_host, self._reply_maker)
+            answers = StoredReplies(
+                flat, queue_ids, self._identity.store_host, self._reply_maker)
+            safe = self._appender.acknowledgement.wait(flat[-1].next_offset)
+            if safe is not None:
+                answers.wait(safe, self.refused, requests)
+            return answers
         replies: list[Handled] = [None] * len(requests)
         for index, error in refusals.items():
             replies[index] = self.refused(self.not_stored(error))
@@ -405,8 +411,7 @@ class SendRequests:
 
         The whole batch waits for its last message: one write made all of it, one flush covers it.
         """
-        waiting = [index for index in stored if _WAITS_NOT not in (
-            requests[index].header.properties or "")]
+        waiting = [index for index in stored if _waits(requests[index])]
         if not waiting:
             return
         # While the disk works: a sync may be under way since the append.
@@ -460,3 +465,8 @@ class SendRequests:
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
             "messages are put to the slave, message store has been shut down, etc.")
+
+
+def _waits(request: SendRequest) -> bool:
+    """Whether its sender waits until the message is safe."""
+    return _WAITS_NOT not in (request.header.properties or "")

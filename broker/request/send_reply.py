@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, overload
 
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.remoting.messages import (
+    DeferredReply,
+    Handled,
+    Reply,
+    Request,
+    UnmadeReplies,
+)
 from twistmq.broker.request.send_record import StoredReplyMaker
+from twistmq.broker.wire.command import ONEWAY_FLAG
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.message_id import offset_message_id
@@ -71,7 +82,7 @@ class StoredReply(Reply):
 
 
 class StoredReplies(UnmadeReplies):
-    """Say where messages are, each the only one of its request.
+    """Say where messages are, each the only one of its request; perhaps once they are safe.
 
     :param records: the messages, stored.
     :param queue_ids: of the queues they were sent to.
@@ -86,6 +97,38 @@ class StoredReplies(UnmadeReplies):
         self._queue_ids = queue_ids
         self._store_host = store_host
         self._maker = maker
+        #: The frames of success, written while the disk works.
+        self._ahead: list[bytes] = []
+        #: Replies that were asked for before the messages were safe.
+        self._given: list[Reply] = []
+        self._code = _SUCCESS
+        self._refused: Reply | None = None
+
+    def wait(
+        self, safe: Deferred[ResponseCode], refused: Callable[[BrokerError], Reply],
+        requests: Sequence[Request[Any]],
+    ) -> None:
+        """Let the replies wait until the messages are safe.
+
+        :param safe: fires with the code of the replies, or fails with what refuses them all.
+        :param refused: makes the reply of a refusal.
+        """
+        self._ahead = self._maker.frames(
+            requests, self._records, self._queue_ids, self._store_host)
+
+        def set_code(code: ResponseCode) -> None:
+            self._code = code
+            for reply in self._given:
+                reply.code = code
+
+        def refuse(failure: Failure) -> None:
+            # Other replies may wait for the same Deferred: none of them may see it fail.
+            assert isinstance(failure.value, RequestRefused)
+            self._refused = by = refused(failure.value)
+            for reply in self._given:
+                reply.code, reply.remark, reply.header = by.code, by.remark, by.header
+
+        self.until = safe.addCallbacks(set_code, refuse)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -99,8 +142,23 @@ class StoredReplies(UnmadeReplies):
     def __getitem__(self, index: int | slice) -> Handled | list[Handled]:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        return StoredReply(
+        reply = StoredReply(
             self._records[index], self._queue_ids[index], self._store_host, self._maker)
+        if self.until is None:
+            return reply
+        self._given.append(reply)
+        return DeferredReply(reply, self.until)
 
     def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
-        return self._maker.frames(requests, self._records, self._queue_ids, self._store_host)
+        if self._refused is None and self._code == _SUCCESS:
+            return self._ahead or self._maker.frames(
+                requests, self._records, self._queue_ids, self._store_host)
+        found = []
+        for request, record, queue_id in zip(
+                requests, self._records, self._queue_ids, strict=True):
+            opaque = request.command.opaque
+            if not request.command.flag & ONEWAY_FLAG:
+                found.append(self._maker.frame(
+                    self._code, opaque, record, queue_id, self._store_host)
+                    if self._refused is None else self._refused.frame(opaque))
+        return found

@@ -23,7 +23,8 @@ from twistmq.broker.store.extension_unit import FilterBitmap
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light_entries
 from twistmq.broker.store.queue_table import QueueTable
-from twistmq.broker.store.recovery import TagsCode, record_of, scan_log
+from twistmq.broker.store.recovery import scan_log
+from twistmq.broker.store.stored_records import TagsCode, record_of, take_records
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry
 
 __all__ = ["Dispatch"]
@@ -153,7 +154,12 @@ class Dispatch:
         confirmed = self.confirm_offset
         enough = self.offset + DISPATCH_STEP_BYTES_MAX
         records: list[MessageRecord] = []
-        for message in scan_log(self._log, self.offset, confirmed, False):
+
+        def take(chunk: bytes, at: int, offset: int) -> int:
+            return take_records(records, chunk, at, offset, confirmed, enough, self.filter,
+                                self.tags_codes)
+
+        for message in scan_log(self._log, self.offset, confirmed, False, take):
             record = self.record_of(message)
             if record.next_offset > confirmed:
                 break

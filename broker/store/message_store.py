@@ -46,12 +46,12 @@ from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus,
 from twistmq.broker.store.log_cut import LogCut
 from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.raw_log import RawLog
-from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.segment_files import sync_parents
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_parts import StoreParts, disk_ratios
 from twistmq.broker.store.store_recovery import StoreRecovery, require_commit_log
 from twistmq.broker.store.store_stats import StoreStats
+from twistmq.broker.store.stored_records import TagsCode
 from twistmq.broker.wire.record import (
     PHYSICAL_OFFSET_POSITION,
     RECORD_SIZE_MIN,

@@ -11,29 +11,21 @@ Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.logger import Logger
 
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.wire.properties import (
-    INNER_NUM,
-    parse_properties,
-)
+from twistmq.broker.store.stored_records import may_be_torn
 from twistmq.broker.wire.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
-    SYS_INNER_BATCH,
-    MessageRecord,
     StoredMessage,
     check_record,
     decode_record,
-    has_queue_entry,
-    record_again,
     record_size,
     record_store_timestamp,
     utf8,
@@ -41,17 +33,11 @@ from twistmq.broker.wire.record import (
 
 __all__ = [
     "Pass",
-    "TagsCode",
-    "message_count",
-    "record_of",
     "scan_log",
     "start_after_crash",
     "start_after_stop",
     "without_torn",
 ]
-
-#: Gives the number that stands in the queue entry of a record that has its places.
-TagsCode = Callable[[MessageRecord], int]
 
 #: Passes records of a chunk: (bytes, where in them a record starts, its place in the log) to the
 #: bytes that were passed.
@@ -123,7 +109,7 @@ def scan_log(
             return
         yield message
         offset += message.size
-        closely = _may_be_torn(message)
+        closely = may_be_torn(message)
 
 
 def without_torn(
@@ -145,7 +131,7 @@ def without_torn(
         last = message
         if message.store_timestamp >= durable_ms and _has_hole(message, file_size):
             break
-        if not _may_be_torn(message):
+        if not may_be_torn(message):
             last = None
             yield message
     else:
@@ -155,11 +141,6 @@ def without_torn(
             yield last
             return
     _log.warn("the record at {offset} is torn and dropped", offset=last.physical_offset)
-
-
-def _may_be_torn(message: StoredMessage) -> bool:
-    """Whether a record ends as one that was written in part."""
-    return (message.properties or message.topic).endswith("\0")
 
 
 def _has_hole(message: StoredMessage, file_size: int) -> bool:
@@ -185,37 +166,6 @@ def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
         if len(chunk) < size <= left:
             chunk = commit_log.peek(offset, size) or b""
     return chunk
-
-
-def message_count(sys_flag: int, properties: str) -> int:
-    """How many messages a stored record is; what cannot be is taken for one."""
-    if not sys_flag & SYS_INNER_BATCH:
-        return 1
-    text = parse_properties(properties).get(INNER_NUM, "")
-    count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 1
-    return count if 0 < count <= BATCH_MESSAGES_MAX else 1
-
-
-def record_of(
-    message: StoredMessage,
-    dispatch_filter: Callable[[MessageRecord], bool] | None,
-    tags_codes: Mapping[str, TagsCode],
-) -> MessageRecord:
-    """Make the record that the sender of a stored message appended, to dispatch it again."""
-    record = record_again(message, message.properties_map())
-    record.message_count = message_count(message.sys_flag, message.properties)
-    record.queue_offset = message.queue_offset
-    record.physical_offset = message.physical_offset
-    record.size = message.size
-    record.store_timestamp = message.store_timestamp
-    record.next_offset = message.physical_offset + message.size
-    make_tags_code = tags_codes.get(message.topic)
-    if make_tags_code is not None:
-        record.tags_code = make_tags_code(record)
-    record.enters_queue = has_queue_entry(message.sys_flag)
-    if record.enters_queue and dispatch_filter is not None:
-        record.enters_queue = dispatch_filter(record)
-    return record
 
 
 def start_after_stop(commit_log: CommitLog, max_physical: int) -> int:

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, execute
 
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
-from twistmq.broker.store.recovery import TagsCode
+from twistmq.broker.store.stored_records import TagsCode
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.properties import INNER_NUM, format_properties, index_keys, tags_code

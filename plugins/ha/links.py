@@ -28,7 +28,45 @@ _UNSENT_MAX: Final = 256 * 1024
 
 
 @implementer(IPullProducer)
-class SlaveLink(Protocol):
+class _Link(Protocol):
+    """A connection whose bytes go to the operating system at once, as far as it takes them."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        #: Whether bytes wait in the transport.
+        self._is_full = False
+        #: Writes as much as the socket takes, see twisted.internet.tcp.Connection.
+        self._write_some: Callable[[bytes], int | Exception] | None = None
+
+    def connectionMade(self) -> None:
+        # A transport that wraps another, as TLS does, has no such method.
+        self._write_some = getattr(self.transport, "writeSomeData", None)
+        # By the producer interface the transport says when it is empty.
+        self.transport.registerProducer(self, False)
+
+    def _write(self, data: bytes) -> None:
+        """Send bytes; what the socket does not take waits in the transport."""
+        if not self._is_full and self._write_some is not None:
+            # It needs no other round of the reactor.
+            taken = self._write_some(data)
+            if taken == len(data):
+                return
+            if isinstance(taken, int):
+                data = data[taken:]
+        self._is_full = True
+        self.transport.write(data)
+
+    def resumeProducing(self) -> None:
+        """The transport has sent all."""
+        self._is_full = False
+
+    def stopProducing(self) -> None:
+        """The connection is lost."""
+        self._is_full = True
+
+
+class SlaveLink(_Link):
     """The connection of one slave, at its master.
 
     :param peer: "host:port".
@@ -37,19 +75,16 @@ class SlaveLink(Protocol):
     :param on_end: called once when the connection is lost, with why.
     """
 
-    transport: Any
-
     def __init__(
         self, sender: Sender, peer: str, now_ms: Callable[[], int],
         on_report: Callable[[SlaveLink, bool], None], on_end: Callable[[SlaveLink, str], None],
     ) -> None:
+        super().__init__()
         self.sender = sender
         self.peer = peer
         self._now_ms = now_ms
         self._on_report, self._on_end = on_report, on_end
         self._why = ""
-        #: Whether bytes wait in the transport.
-        self._is_full = False
         #: Whether it is cut off, or about to be.
         self.is_over = False
 
@@ -63,9 +98,6 @@ class SlaveLink(Protocol):
         """Which slave it is: its broker id, or its host where it did not say its id."""
         broker_id = self.sender.slave_id
         return self.peer.rpartition(":")[0] if broker_id is None else broker_id
-
-    def connectionMade(self) -> None:
-        self.transport.registerProducer(self, False)
 
     def dataReceived(self, data: bytes) -> None:
         if self.is_over:
@@ -90,18 +122,16 @@ class SlaveLink(Protocol):
         except StoreError as error:
             self.end(f"its bytes cannot be read: {error}")
             return
-        if data:
+        if len(data) >= _UNSENT_MAX:
+            # More is due, which waits until the reactor has served others.
             self._is_full = True
             self.transport.write(data)
+        elif data:
+            self._write(data)
 
     def resumeProducing(self) -> None:
-        """The transport has sent all."""
-        self._is_full = False
+        super().resumeProducing()
         self.send()
-
-    def stopProducing(self) -> None:
-        """The connection is lost."""
-        self._is_full = True
 
     def tick(self) -> None:
         """Send a heartbeat when it is due, close when the slave is silent; periodic."""
@@ -113,8 +143,7 @@ class SlaveLink(Protocol):
         if not self._is_full and not self.is_over:
             heartbeat = self.sender.heartbeat(now_ms)
             if heartbeat:
-                self._is_full = True
-                self.transport.write(heartbeat)
+                self._write(heartbeat)
 
     def end(self, why: str) -> None:
         """Cut the connection off."""
@@ -127,7 +156,7 @@ class SlaveLink(Protocol):
         self._on_end(self, self._why or "it closed the connection")
 
 
-class MasterLink(Protocol):
+class MasterLink(_Link):
     """The connection to the master, at its slave.
 
     :param now_ms: the clock for silences.
@@ -135,13 +164,12 @@ class MasterLink(Protocol):
     :param on_end: called once when the connection is lost, with why.
     """
 
-    transport: Any
-
     def __init__(
         self, receiver: Receiver, now_ms: Callable[[], int],
         take: Callable[[MasterLink, int, bytes], None],
         on_end: Callable[[MasterLink, str], None],
     ) -> None:
+        super().__init__()
         self.receiver = receiver
         self._now_ms = now_ms
         self._take, self._on_end = take, on_end
@@ -149,7 +177,8 @@ class MasterLink(Protocol):
         self._is_over = False
 
     def connectionMade(self) -> None:
-        self.transport.write(self.receiver.begin())
+        super().connectionMade()
+        self._write(self.receiver.begin())
 
     def dataReceived(self, data: bytes) -> None:
         if self._is_over:
@@ -167,7 +196,7 @@ class MasterLink(Protocol):
         """Tell the master up to where the log is here."""
         data = self.receiver.report(offset, self._now_ms())
         if data and not self._is_over:
-            self.transport.write(data)
+            self._write(data)
 
     def tick(self) -> bool:
         """Send a heartbeat when it is due; periodic.
@@ -180,7 +209,7 @@ class MasterLink(Protocol):
             return True
         heartbeat = self.receiver.heartbeat(now_ms)
         if heartbeat and not self._is_over:
-            self.transport.write(heartbeat)
+            self._write(heartbeat)
         return False
 
     def end(self, why: str) -> None:

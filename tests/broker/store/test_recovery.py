@@ -6,11 +6,11 @@ from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.store.recovery import (
-    record_of,
     scan_log,
     start_after_crash,
     without_torn,
 )
+from twistmq.broker.store.stored_records import record_of
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.wire.record import (
