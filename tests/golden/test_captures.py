@@ -56,7 +56,7 @@ class IndexTests(SynchronousTestCase):
     def test_every_file_is_listed(self) -> None:
         """No file lies about that its index does not explain, and none is missing."""
         for part in ("frames", "store-edges", "store-batch", "extension", "filter", "metrics",
-                     "mqadmin", "mqadmin-options", "trace", "client"):
+                     "mqadmin", "mqadmin-options", "trace", "client", "replication"):
             folder = HERE / part
             found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
                      if path.is_file()}

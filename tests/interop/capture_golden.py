@@ -2,7 +2,7 @@
 
     python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [extension]
         [filter] [metrics] [mqadmin] [mqadmin-options] [trace]
-        [client]
+        [client] [replication]
 
 All parts without an argument. Takes about five minutes and the ports from 29876 on
 (``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
@@ -24,6 +24,7 @@ from tests.interop.capture_frames import capture_frames
 from tests.interop.capture_metrics import capture_metrics
 from tests.interop.capture_mqadmin import capture_mqadmin
 from tests.interop.capture_options import capture_options
+from tests.interop.capture_replication import capture_replication
 from tests.interop.capture_store import capture_store
 from tests.interop.capture_trace import capture_trace
 from tests.interop.gallery import GOLDEN
@@ -32,7 +33,8 @@ PARTS = {"frames": capture_frames, "store-edges": capture_store,
          "store-batch": capture_batch, "extension": capture_extension,
          "filter": capture_filter, "metrics": capture_metrics,
          "mqadmin": capture_mqadmin, "mqadmin-options": capture_options,
-         "trace": capture_trace, "client": capture_client}
+         "trace": capture_trace, "client": capture_client,
+         "replication": capture_replication}
 
 
 def main() -> None:
