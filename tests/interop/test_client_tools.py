@@ -131,6 +131,55 @@ class AdminTests(ClientTestCase):
         self.on_each(check, ("ours", "5.3.3"))
 
 
+class CloneTests(ClientTestCase):
+    """Groups that go on where a group of the other client is."""
+
+    def test_a_group_goes_on_where_the_other_clients_group_is(self) -> None:
+        """Apache's members after ours, then ours after Apache's: each gets what is new only."""
+        def check(broker: Broker) -> None:
+            self.send(broker, range(20))
+            with member(broker, "Clone", "cloned") as ours:
+                wait_until("ours got them", lambda: len(ours.bodies) >= 20)
+            self.send(broker, range(20, 40))
+            self.clone(broker, "cloned", "Clone")
+            self.assertEqual(self.java(broker), list(range(20, 60)))
+            self.send(broker, range(60, 80))
+            self.clone(broker, "Clone", "again")
+            with member(broker, "Clone", "again") as ours:
+                wait_until("ours got them", lambda: len(ours.bodies) >= 20)
+                ours.consumer.commit()
+                [progress] = mqadmin(broker.where, ["consumerProgress -g again"],
+                                     version=broker.client_version)
+            self.assertEqual(sorted(map(int, ours.bodies)), list(range(60, 80)))
+            self.assertRegex(progress, r"Diff Total: 0\b")
+
+        self.on_each(check)
+
+    def send(self, broker: Broker, numbers: range) -> None:
+        """Send a message for each number."""
+        with Producer(broker.where, timeout_s=15) as producer:
+            producer.send_many([Message("Clone", b"%d" % number) for number in numbers])
+
+    def clone(self, broker: Broker, source: str, destination: str) -> None:
+        """Run mqadmin's command, with groups that are not running."""
+        commands = [f"updateSubGroup -b {broker.address} -g {destination}",
+                    f"cloneGroupOffset -s {source} -d {destination} -t Clone -o true"]
+        printed = mqadmin(broker.where, commands, version=broker.client_version)[1]
+        self.assertIn(f"clone group offset success. srcGroup[{source}], "
+                      f"destGroup=[{destination}], topic[Clone]", printed)
+
+    def java(self, broker: Broker) -> list[int]:
+        """What Apache's member of the group Clone gets, with twenty more once it has the queues."""
+        java = JavaProcess(broker.client_version, "GroupMember", broker.where, "Clone",
+                           "CloneOrder", "1")
+        self.addCleanup(java.close)
+        java.wait_for("end", 20)
+        self.send(broker, range(40, 60))
+        java.wait_for("end", 40)
+        java.leave()
+        return sorted(int(line.rpartition(" ")[2]) for line in java.told("end"))
+
+
 class BroadcastTests(ClientTestCase):
     """A broadcasting member that changes from one client to the other."""
 
