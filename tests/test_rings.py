@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,9 +14,15 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
 
+@cache
+def _nodes(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
+@cache
 def names_of_tests(file: Path) -> list[str]:
     """The names of the tests in a file."""
-    return [node.name for node in ast.walk(ast.parse(file.read_text()))
+    return [node.name for node in _nodes(file)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and node.name.startswith("test_")]
 
@@ -44,7 +51,7 @@ class RingTests(SynchronousTestCase):
                      isinstance(node, ast.ImportFrom)
                      and node.module == "tests.spark_bridge.session"
                      and "spark_session" in [name.name for name in node.names]
-                     for node in ast.walk(ast.parse(file.read_text())))}
+                     for node in _nodes(file))}
         self.assertEqual(files, set(TOGETHER["spark session"]))
 
     def test_slow_files_are_of_the_unit_ring(self) -> None:
