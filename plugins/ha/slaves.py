@@ -206,8 +206,15 @@ class Slaves:
     # --- sending
 
     def send_soon(self) -> None:
-        """Records were appended: send them once the reactor served other events."""
-        if not self._will_send:
+        """Records were appended: send them, at once if slaves have all that came before.
+
+        Else they are sent once the reactor served other events, together with what those append.
+        """
+        if self._will_send:
+            return
+        if all(link.sender.acked == link.sender.next_offset for link in self.links):
+            self._send()
+        else:
             self._will_send = True
             self._broker.host.run_soon(self._send)
 
