@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.interop import clients
-from tests.interop.servers import Servers
+from tests.interop.kept import kept
+from tests.interop.servers import Servers, servers
+
+
+def ours(folder: Path, stack: ExitStack) -> Servers:
+    """Our name server and broker."""
+    return stack.enter_context(servers(folder))
 
 
 class RoundTests(SynchronousTestCase):
-    """Each round starts servers of its own."""
+    """The rounds follow each other; those of Java start the same servers again."""
 
     timeout = 300
-
-    def servers(self, *settings: str) -> Servers:
-        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
-        self.addCleanup(folder.cleanup)
-        running = Servers(Path(folder.name), *settings)
-        running.start()
-        self.addCleanup(running.stop)
-        return running
 
     def java(self, version: str, serialize_type: str = "JSON") -> None:
         """Both phases of the Java round, with a restart of the servers between them."""
         reason = clients.java_missing(version)
         if reason:
             raise SkipTest(reason)
-        running = self.servers()
-        state = running.data / "round-state"
+        running = kept(self, ours)
+        state = running.data / self.id()
         first = clients.java_round(version, "phase1", running.namesrv, state,
                                    serialize_type=serialize_type)
         self.assertRegex(first, r"ok \d{3,} checks")
-        self.assertEqual(running.stop(), 0)
-        self.assertFalse((running.data / "store" / "abort").exists())
+        # The other rounds need the servers, whatever this one finds.
+        status, abort = running.stop(), (running.data / "store" / "abort").exists()
         running.start()
+        self.assertEqual((status, abort), (0, False))
         second = clients.java_round(version, "phase2", running.namesrv, state,
                                     serialize_type=serialize_type)
         self.assertRegex(second, r"ok \d+ checks")
@@ -58,11 +57,11 @@ class RoundTests(SynchronousTestCase):
         reason = clients.go_missing()
         if reason:
             raise SkipTest(reason)
-        self.assertRegex(clients.go_round(self.servers().namesrv), r"ok \d{3,} checks")
+        self.assertRegex(clients.go_round(kept(self, ours).namesrv), r"ok \d{3,} checks")
 
     def test_python_client(self) -> None:
         """PyPI's rocketmq 0.4.4, a C++ client, sends and consumes."""
         reason = clients.python_client_missing()
         if reason:
             raise SkipTest(reason)
-        self.assertRegex(clients.python_client_round(self.servers().namesrv), r"ok \d{3,} checks")
+        self.assertRegex(clients.python_client_round(kept(self, ours).namesrv), r"ok \d{3,} checks")
