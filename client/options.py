@@ -70,7 +70,7 @@ CLIENT: Final = (
     Option("namespace", ("str",), "", "of all topics and groups, which are named without it",
            "namespace"),
     Option("namespace_v2", ("bool",), False,
-           "brokers (5.1 and later) put the namespace before names, not this client",
+           "requests say the namespace, and names stay as they are: Apache's brokers ignore it",
            "namespaceV2"),
     Option("credentials", ("Credentials",), None, "the account that requests are signed with",
            "AclClientRPCHook"),

@@ -53,7 +53,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Where to ask for name servers; "": nowhere.
     name_server_url: str = ""
     namespace: str = ""
-    #: Whether brokers put the namespace before names (5.1 and later), not this client.
+    #: Whether requests say the namespace (5.1 and later), and names stay as they are.
     namespace_v2: bool = False
     credentials: Credentials | None = None
     #: The id under which brokers know the client.
@@ -345,7 +345,7 @@ class ClientCore:
 
 
 def _namespace_fields(options: ClientOptions) -> dict[str, str]:
-    """The fields by which brokers know a namespace of the second kind. Source: NamespaceRpcHook."""
+    """The fields that say a namespace of the second kind. Source: NamespaceRpcHook @5.3.3."""
     if options.namespace and options.namespace_v2:
         return {"nsd": "true", "ns": options.namespace}
     return {}

@@ -134,6 +134,36 @@ class TlsTests(SynchronousTestCase):
                                       tls=ssl.create_default_context())
         self.assertIn(f"TLS with {address} failed", str(error))
 
+    def test_a_server_that_wants_a_certificate_gets_the_clients(self) -> None:
+        """With it the request passes; without one the connection ends."""
+        self.server_side.load_verify_locations(self.certificate)
+        self.server_side.verify_mode = ssl.CERT_REQUIRED
+        known, unknown = (ssl.create_default_context(cafile=str(self.certificate))
+                          for _ in range(2))
+        known.load_cert_chain(self.certificate, self.key)
+        with scripted_server(answer) as server, relay(server.address, self.server_side) as address:
+            with Connection(address, tls=known) as connection:
+                self.assertEqual(connection.request(71).code, 0)
+
+            def ask() -> None:
+                with Connection(address, tls=unknown) as connection:
+                    connection.request(71)
+
+            # The server says so after the client's last word of the handshake.
+            self.assertRaises((RemotingConnectError, RemotingSendError), ask)
+            self.assertEqual([request.code for request in server.requests], [71])
+
+    def test_a_certificate_of_another_host_is_refused(self) -> None:
+        """A trusted certificate counts for the names in it only, unless that is switched off."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        with scripted_server(answer) as server, relay(server.address, self.server_side) as address:
+            elsewhere = f"localhost:{address.rpartition(':')[2]}"
+            error = self.assertRaises(RemotingConnectError, Connection, elsewhere, tls=context)
+            self.assertIn(f"TLS with {elsewhere} failed", str(error))
+            context.check_hostname = False
+            with Connection(elsewhere, tls=context) as connection:
+                self.assertEqual(connection.request(71).code, 0)
+
     def test_server_without_tls(self) -> None:
         """A server that does not speak TLS is no connection, in time."""
         with scripted_server(answer) as server:

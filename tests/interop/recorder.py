@@ -125,9 +125,16 @@ class Recorder:
                 continue
             number = self._connections
             self._connections += 1
-            for source, target, from_client in ((client, server, True), (server, client, False)):
-                threading.Thread(target=self._relay, args=(source, target, number, from_client),
-                                 daemon=True).start()
+            threading.Thread(target=self._join, args=(client, server, number), daemon=True).start()
+
+    def _join(self, client: socket.socket, server: socket.socket, number: int) -> None:
+        """Relay both ways until both have ended."""
+        with client, server:
+            replies = threading.Thread(
+                target=self._relay, args=(server, client, number, False), daemon=True)
+            replies.start()
+            self._relay(client, server, number, True)
+            replies.join()
 
     def _relay(
         self, source: socket.socket, target: socket.socket, number: int, from_client: bool
