@@ -29,6 +29,7 @@ from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 from twistmq.broker.supervisor.members import members_of
+from twistmq.client.commands import NAMES, command_named
 
 __all__ = ["main", "parse_overrides", "print_each", "print_settings", "put_ports",
            "twistmq", "version_text"]
@@ -95,8 +96,6 @@ def print_each(
         print_settings(own, important_only=important_only)
 
 
-#: The commands of ``twistmq.client.commands``.
-_OF_CLIENT: Final = ("bench", "consume", "produce", "request")
 #: Where click keeps the commands of plugins for one run.
 _OF_PLUGINS: Final = "twistmq.commands_of_plugins"
 
@@ -108,7 +107,7 @@ class Commands(click.Group):
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
-        own = sorted([*super().list_commands(context), "admin", *_OF_CLIENT])
+        own = sorted([*super().list_commands(context), "admin", *NAMES])
         return own + sorted(self._of_plugins(context))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -116,10 +115,8 @@ class Commands(click.Group):
             from twistmq.broker.admin.command_line import admin
 
             return admin
-        if name in _OF_CLIENT:
-            from twistmq.client.commands import COMMANDS
-
-            return COMMANDS[name]
+        if name in NAMES:
+            return command_named(name)
         return super().get_command(context, name) or self._of_plugins(context).get(name)
 
     def _of_plugins(self, context: click.Context) -> dict[str, click.Command]:
@@ -138,7 +135,7 @@ class Commands(click.Group):
             click.echo(f"twistmq: {notice}", err=True)
         found = {command.name: command for command in reversed(hooks.collect_commands())}
         return {name: command for name, command in found.items()
-                if name and name not in self.commands and name not in ("admin", *_OF_CLIENT)}
+                if name and name not in self.commands and name not in ("admin", *NAMES)}
 
 
 def version_text() -> str:
@@ -265,7 +262,7 @@ def _usage_status(error: click.ClickException) -> int:
     """The status of a bad command line: Apache's, but for commands of ours, where it is taken."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     while context is not None:
-        if context.command is store or context.command.name in _OF_CLIENT:
+        if context.command is store or context.command.name in NAMES:
             return STORE_EXIT_USAGE
         context = context.parent
     return boot.EXIT_USAGE

@@ -9,15 +9,21 @@ Source: client notes 2.5; the tools' options ``-n`` and ``tools.yml`` of mqadmin
 
 from __future__ import annotations
 
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from twistmq.client.commands.bench import bench
-from twistmq.client.commands.consume import consume
-from twistmq.client.commands.produce import produce
-from twistmq.client.commands.request import request
+if TYPE_CHECKING:
+    import click
 
-__all__ = ["COMMANDS"]
+__all__ = ["EXIT_USAGE", "NAMES", "command_named"]
 
-#: The commands by name.
-COMMANDS: Final = {
-    "bench": bench, "consume": consume, "produce": produce, "request": request}
+#: The commands; each is in the module of its name.
+NAMES: Final = ("bench", "consume", "produce", "request")
+#: The exit status for a bad command line.
+EXIT_USAGE: Final = 2
+
+
+def command_named(name: str) -> click.Command:
+    """Import a command of ``NAMES``, and not the others."""
+    command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
+    return command

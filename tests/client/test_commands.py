@@ -94,6 +94,28 @@ class CommandTests(TestCase):
 
         return deferToThread(run)
 
+    def test_the_program_loads_no_server_for_a_command_of_the_client(self) -> None:
+        """It says what the command line of all commands says, and ends as that does."""
+        for words in (["consume", "-h"], ["produce"], ["consume", "t", "--nothing"]):
+            said = []
+            for module in ("entry", "command_line"):
+                code = (f"import sys; sys.argv = ['twistmq', *{words}]\n"
+                        f"from twistmq.broker.edge.{module} import main\n"
+                        "try: status = main()\n"
+                        "except SystemExit as end: status = end.code\n"
+                        "loaded = [name for name in ('twisted', 'pluggy', "
+                        "'twistmq.broker.edge.boot', 'twistmq.broker.config.settings') "
+                        "if name in sys.modules]\n"
+                        "print('status', status)\n"
+                        "print(*loaded, file=sys.stderr if loaded else sys.stdout)")
+                done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                      timeout=60)
+                said.append((done.stdout.split(), done.stderr.split()))
+            own, whole = said
+            self.assertIn("status", own[0])
+            self.assertEqual(own[0], whole[0])
+            self.assertEqual(own[1], [word for word in whole[1] if not word.startswith("twistmq.")])
+
     def test_a_reader_that_ends_early_is_no_failure(self) -> Deferred[Any]:
         """The shell's ``| head`` ends the command quietly."""
         def run() -> None:
