@@ -157,17 +157,19 @@ class Exchange:
     :param every: of the records, one in so many is also looked for by key and by id.
     :param check: whether ``twistmq store check`` has to find each store whole, beside the broker
         and when that has ended, and ``twistmq store dump`` to list all of it.
+    :param killed: whether the store that is there was left by a kill.
     """
 
     def __init__(
         self, folder: Path, broker_port: int, version: str = "5.3.3",
         settings: Mapping[str, str] | None = None, every: int = 1, check: bool = False,
+        killed: bool = False,
     ) -> None:
         self._folder = folder
         self._every = every
         self._check = check
         #: Whether the store was left by a kill.
-        self._killed = False
+        self._killed = killed
         self._peer = Peer(folder, version, broker_port=broker_port, heap="512m",
                           with_namesrv=False)
         self.set({} if settings is None else settings)

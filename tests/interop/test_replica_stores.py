@@ -1,54 +1,129 @@
-"""The store of a slave of ours, opened by Apache's broker as a master, and by ours again."""
+"""Stores of slaves, ours and Apache's, stopped and killed: each is opened by the other's master."""
 
 from __future__ import annotations
+
+import shutil
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.contents import Contents
 from tests.interop.exchange import FILE_SETTINGS, Exchange, fill
+from tests.interop.kept import kept
 from tests.interop.replicas import Group, Replica, same_log
 from tests.interop.servers import free_port, wait_until
 from twistmq.broker.testing import RawClient
 
-COUNT = 1200
+#: Of each of two fillings; offsets that are committed then are the same in both.
+COUNT: Final = 600
 #: One record in so many is looked for by key and by id.
-EVERY = 20
+EVERY: Final = 20
+#: Slaves by the names of their folders.
+SLAVES: Final = {"ours": "ours", "java-5.3.3": "5.3.3", "java-4.9.4": "4.9.4"}
 
 
-class StoreTests(JavaTestCase):
-    """A slave copies all that its master has, and its store is passed on, with 5.3.3."""
+class Stores:
+    """What slaves of one master left: after a stop, and later after a kill.
 
-    timeout = 500
+    :param folder: the stores are in ``NAME-stopped/store`` and ``NAME-killed/store`` of it.
+    """
 
-    def test_the_store_of_our_slave(self) -> None:
-        """Apache's broker opens it, sends, and is stopped; ours opens that."""
-        contents = self.copied()
-        exchange = Exchange(self.folder / "slave", free_port(), self.version, every=EVERY,
-                            check=True)
-        exchange.check_store("of the slave")
-        second = exchange.turn("apache", False, contents, COUNT)
-        self.assertGreaterEqual(len(second.records), len(contents.records) + COUNT)
-        exchange.turn("ours", False, second, 0)
-
-    def copied(self) -> Contents:
-        """Have a slave copy all that a master of ours has; :returns: what that is."""
-        with Group(self.folder) as group:
-            master = group.ours("master", **FILE_SETTINGS)
-            slave = group.ours("slave", **FILE_SETTINGS, brokerRole="SLAVE", brokerId="1")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: All that the master had, by how the slaves were ended.
+        self.contents: dict[str, Contents] = {}
+        with Group(folder / "group") as group:
+            master = group.ours("master", **FILE_SETTINGS, **{"ha.send_all": "true"})
+            slaves = {name: self._slave(group, name, kind, str(number + 1))
+                      for number, (name, kind) in enumerate(SLAVES.items())}
             master.start()
-            with RawClient(master.address, 60) as client:
-                fill(client, COUNT, 0, "plain")
-                contents = Contents.read(client, EVERY)
-            slave.start()
-            same_log(master, [slave])
-            self.wait_for_tables(slave)
-            slave.end()
-        return contents
+            for how, end in (("stopped", signal.SIGTERM), ("killed", signal.SIGKILL)):
+                with RawClient(master.address, 60) as client:
+                    fill(client, COUNT, len(self.contents) * COUNT, "plain")
+                    self.contents[how] = Contents.read(client, EVERY)
+                for slave in slaves.values():
+                    slave.start()
+                same_log(master, slaves.values(), 300)
+                for name, slave in slaves.items():
+                    self._wait_for_tables(slave)
+                    slave.end(end)
+                    shutil.copytree(slave.log_folder.parent, folder / f"{name}-{how}/store")
 
-    def wait_for_tables(self, slave: Replica) -> None:
+    @staticmethod
+    def _slave(group: Group, name: str, kind: str, broker_id: str) -> Replica:
+        settings = {**FILE_SETTINGS, "brokerRole": "SLAVE", "brokerId": broker_id}
+        return (group.ours(name, **settings) if kind == "ours"
+                else group.apache(name, kind, **settings))
+
+    @staticmethod
+    def _wait_for_tables(slave: Replica) -> None:
         """Wait until a slave has saved its master's tables."""
         folder = slave.log_folder.parent / "config"
         words = {"topics.json": "ExchangeA", "subscriptionGroup.json": "exchange_group",
                  "consumerOffset.json": "ExchangeA@exchange_group"}
-        wait_until("the tables are saved", lambda: all(
-            (folder / name).exists() and word in (folder / name).read_text()
-            for name, word in words.items()), 200)
+
+        def are_saved() -> bool:
+            try:
+                return all(word in (folder / name).read_text()
+                           for name, word in words.items())
+            except FileNotFoundError:
+                return False
+
+        wait_until(f"{folder} has the tables", are_saved, 200)
+
+
+def make_stores(folder: Path, _: ExitStack) -> Stores:
+    """Have slaves copy all that a master has."""
+    return Stores(folder)
+
+
+class StoreTests(JavaTestCase):
+    """With masters of 5.3.3."""
+
+    timeout = 900
+
+    def pass_on(self, name: str, how: str, *turns: str) -> None:
+        """Let brokers take turns over the store of a slave.
+
+        Each finds all that the master had, and ``twistmq store check`` no fault. The last one sends
+        no more, those before are ended as the slave was.
+        """
+        stores = kept(self, make_stores)
+        killed = how == "killed"
+        # The other version begins with the slave's store as well.
+        folder = self.folder / name
+        shutil.copytree(stores.folder / f"{name}-{how}", folder)
+        exchange = Exchange(folder, free_port(), self.version, every=EVERY, check=True,
+                            killed=killed)
+        exchange.check_store(f"of {name}, {how}")
+        contents = stores.contents[how]
+        least = len(contents.records)
+        for number, whose in enumerate(turns):
+            is_last = number == len(turns) - 1
+            contents = exchange.turn(whose, killed, contents, 0 if is_last else COUNT)
+            least += 0 if is_last else COUNT
+            self.assertGreaterEqual(len(contents.records), least)
+
+    def test_the_store_of_our_slave(self) -> None:
+        """Stopped: Apache's broker opens it, sends, and is stopped; ours opens that."""
+        self.pass_on("ours", "stopped", "apache", "ours")
+
+    def test_the_store_of_our_killed_slave(self) -> None:
+        """Killed, and each broker after it as well."""
+        self.pass_on("ours", "killed", "apache", "ours")
+
+    def test_the_store_of_apaches_slave(self) -> None:
+        """Stopped: ours opens it, sends, and is stopped; Apache's opens that."""
+        self.pass_on(f"java-{self.version}", "stopped", "ours", "apache")
+
+    def test_the_store_of_apaches_killed_slave(self) -> None:
+        """Killed, and each broker after it as well."""
+        self.pass_on(f"java-{self.version}", "killed", "ours", "apache")
+
+
+class OldStoreTests(StoreTests):
+    """With masters of 4.9.4."""
+
+    version = "4.9.4"
