@@ -59,6 +59,11 @@ OPENED: Final = ("--add-opens=java.base/java.nio=ALL-UNNAMED",
                  "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED")
 MODULES: Final = ("broker", "namesrv", "tools")
 QUIET_LOGGING: Final = '<configuration><root level="OFF"/></configuration>'
+#: Warnings and errors go to a file of the process's home, with the texts of exceptions.
+WARNINGS: Final = (
+    '<configuration><appender name="F" class="ch.qos.logback.core.FileAppender">'
+    "<file>{home}/{name}.log</file><encoder><pattern>%level %logger - %msg%n%ex</pattern></encoder>"
+    '</appender><root level="WARN"><appender-ref ref="F"/></root></configuration>')
 NAMESRV_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_MAIN: Final = "org.apache.rocketmq.broker.BrokerStartup"
 MQADMIN_MAIN: Final = "org.apache.rocketmq.tools.command.MQAdminStartup"
@@ -173,6 +178,8 @@ class Peer:
     broker_properties: dict[str, str] = field(default_factory=dict)
     #: The name server's, beside its port.
     namesrv_settings: dict[str, str] = field(default_factory=dict)
+    #: Whether the broker writes warnings and errors to ``broker.log`` of the home.
+    with_log: bool = False
     #: What this object started itself, by name.
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -213,11 +220,13 @@ class Peer:
     def _launch(self, name: str, main: str, settings: dict[str, str]) -> None:
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         # 4.x does not start without it.
-        (self.home / "conf" / f"logback_{name}.xml").write_text(QUIET_LOGGING)
+        logging = WARNINGS.format(home=self.home, name=name) if self.with_log else QUIET_LOGGING
+        (self.home / "conf" / f"logback_{name}.xml").write_text(logging)
         config = self.home / f"{name}.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = java_command(self.home, [class_path(self.version)], self.heap,
                                short_lived=self.short_lived)
+        (self.home / "quiet.xml").write_text(logging)
         own = self.broker_properties if name == "broker" else {}
         command[1:1] = [f"-Xms{self.heap}", *OPENED, *[
             f"-D{key}={value}" for key, value in {**self.properties, **own}.items()]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import RawClient, running_broker
+from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.wire.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
@@ -93,9 +94,15 @@ class JavaSlaveTests(JavaTestCase):
     """A slave 5.3.3 of Apache's has the tables of our master."""
 
     timeout = 300
+    #: Files of tables, below the store's config, with words of what a slave has copied.
+    saved_words: Mapping[str, str] = {
+        "topics.json": '"T"', "subscriptionGroup.json": '"g"', "consumerOffset.json": "T@g",
+        "delayOffset.json": "1:", "messageRequestMode.json": "popShareQueueNum",
+        "timermetrics": "Timed"}
 
     def start_slave(self, master_name: str, namesrv: str, file_size: int) -> Peer:
-        return self.start_apache(with_namesrv=False, namesrv_address=namesrv, settings={
+        return self.start_apache(with_namesrv=False, namesrv_address=namesrv, with_log=True,
+                                 settings={
             "brokerName": master_name, "brokerIP2": "127.0.0.1", "brokerRole": "SLAVE",
             "brokerId": "1", "mappedFileSizeCommitLog": str(file_size)})
 
@@ -103,32 +110,46 @@ class JavaSlaveTests(JavaTestCase):
         return path.read_text() if path.exists() else ""
 
     def test_it_gets_the_body_of_every_table(self) -> None:
-        """Topics, groups, offsets and delay offsets are in its files."""
+        """All are in its files, and it logs no error."""
         with running_broker({**LOCAL, "mappedFileSizeCommitLog": str(2**20)}) as master:
+            self.change(master)
             kernel = master.kernel
-
-            def change() -> None:
-                kernel.topic_config.update(TopicConfig("T", 4, 4), {})
-                kernel.subscription_group.update(SubscriptionGroupConfig("g"), {})
-                kernel.consumer_offset.commit("peer", "g", "T", 0, 1)
-
-            master.call(change)
-            with master.client() as client:
-                client.send("T", b"x")
-                client.send("T", b"x", properties={"DELAY": "1"})
             peer = self.start_slave(kernel.broker_name, master.namesrv_address, 2**20)
             config = peer.home / "store" / "config"
-            wait_until(lambda: '"T"' in self.saved(config / "topics.json")
-                       and '"g"' in self.saved(config / "subscriptionGroup.json")
-                       and "T@g" in self.saved(config / "consumerOffset.json")
-                       and "1:" in self.saved(config / "delayOffset.json"),
-                       "the Java slave has the tables", JAVA_SECONDS)
+            for name, word in self.saved_words.items():
+                wait_until(lambda name=name, word=word: word in self.saved(config / name),
+                           f"the Java slave has {name}", JAVA_SECONDS)
             topics = json.loads(self.saved(config / "topics.json"))["topicConfigTable"]
             self.assertLessEqual(
                 master.call(lambda: set(kernel.topic_config.table)), set(topics))
+            log = self.saved(peer.home / "broker.log")
+        self.assertIn("WARN", log)
+        self.assertEqual([line for line in log.splitlines()
+                          if line.startswith("ERROR") or "Exception" in line], [])
+
+    def change(self, master: RunningBroker) -> None:
+        """Give a master of ours something for each table."""
+        kernel = master.kernel
+
+        def rows() -> None:
+            kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+            kernel.subscription_group.update(SubscriptionGroupConfig("g"), {})
+            kernel.consumer_offset.commit("peer", "g", "T", 0, 1)
+
+        master.call(rows)
+        with master.client() as client:
+            client.send("T", b"x")
+            client.send("T", b"x", properties={"DELAY": "1"})
+            client.send("Timed", b"x", properties={"TIMER_DELAY_SEC": "600"})
+            self.assertEqual(client.request(RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps({
+                "topic": "T", "consumerGroup": "g", "mode": "POP",
+                "popShareQueueNum": 0}).encode()).code, ResponseCode.SUCCESS)
 
 
 class OldJavaSlaveTests(JavaSlaveTests):
-    """The same of a slave 4.9.4."""
+    """The same of a slave 4.9.4, which asks for fewer tables."""
 
     version = "4.9.4"
+    saved_words: Mapping[str, str] = {
+        name: JavaSlaveTests.saved_words[name] for name in (
+            "topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")}
