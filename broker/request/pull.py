@@ -80,7 +80,11 @@ _CODE_OF_STATUS: Final = {
 _SUCCESS: Final = ResponseCode.SUCCESS
 _NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
 _OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
+_RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
 _EMPTY: Final = GetMessageStatus.NO_MESSAGE_IN_QUEUE
+#: The queue has no such place: a slave's may get it yet.
+_OUTSIDE: Final = (_EMPTY, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
+                   GetMessageStatus.OFFSET_OVERFLOW_BADLY, GetMessageStatus.OFFSET_TOO_SMALL)
 _NAMES: Final = {status: status.name for status in GetMessageStatus}
 
 
@@ -172,10 +176,10 @@ class PullRequests:
                                                 header.queue_id, result.next_begin_offset)
         if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
             self._commit_offset(request, result.max_offset)
-        if code == _NOT_FOUND and may_wait and header.sys_flag & PULL_SUSPEND:
-            wait_ms = header.suspend_timeout_millis if self._long_polling else (
-                self._short_polling_ms)
-            held = self._pull_hold.hold(request, wait_ms, message_filter, self._pull_again)
+        if code != _SUCCESS and may_wait and header.sys_flag & PULL_SUSPEND:
+            wait_ms = self._wait_ms(header, code, result.status)
+            held = None if wait_ms is None else self._pull_hold.hold(
+                request, wait_ms, message_filter, self._pull_again)
             if held is not None:
                 return held
         reply = self._reply(header, result, code, group, topic)
@@ -300,7 +304,7 @@ class PullRequests:
                 # Its master may have messages there: the consumer asks again, for the same.
                 if status is not GetMessageStatus.OFFSET_RESET:
                     result.next_begin_offset = header.queue_offset
-                return ResponseCode.PULL_RETRY_IMMEDIATELY
+                return _RETRY
             left_out = self._moved_lines.left_out(self._host.now_ms())
             if left_out is not None:
                 self.log.info(
@@ -310,6 +314,20 @@ class PullRequests:
                     offset=header.queue_offset, new_offset=result.next_begin_offset,
                     status=status.name, left_out=left_out)
         return code
+
+    def _wait_ms(
+        self, header: PullMessageRequestHeader, code: ResponseCode, status: GetMessageStatus
+    ) -> int | None:
+        """How long a pull that found nothing may wait; None: not at all.
+
+        Differs from Apache, whose slave answers at once when it has not got so far: clients ask
+        again at once.
+        """
+        if code == _NOT_FOUND:
+            return header.suspend_timeout_millis if self._long_polling else self._short_polling_ms
+        if code == _RETRY and status in _OUTSIDE:
+            return min(header.suspend_timeout_millis, self._short_polling_ms)
+        return None
 
     def _reply(
         self, header: PullMessageRequestHeader, result: GetMessageResult, code: ResponseCode,
