@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
@@ -20,6 +21,7 @@ from tests.interop.clients import (
     python_client_missing,
     python_with,
 )
+from tests.interop.contents import pipelined
 from tests.interop.java_process import JavaProcess, LineProcess
 from tests.interop.ports import free_port
 from tests.interop.servers import MAIN
@@ -28,7 +30,9 @@ from tests.plugins.ha.pair import LOCAL, wait_until
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.get_message import GetMessageResult
 from twistmq.broker.testing import RawClient, running_broker
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.bodies import KVTable
 from twistmq.plugins import ha
 
@@ -39,6 +43,10 @@ QUEUES = 4
 EARLY, BACKLOG = 40, 200
 #: Consumers ask for routes every 30 s; a busy machine is slower.
 MOVE_SECONDS = 35.0
+#: Messages of each member that a slave lacks, and how often it may be asked for those of a queue.
+BEHIND, PULLS_MAX = 5000, 5.0
+#: The members that ask for them.
+LAGGING = (JAVA, GO)
 PATIENCE_SECONDS = 120.0
 
 
@@ -92,6 +100,17 @@ def send(address: str, first: int, count: int) -> set[str]:
     return set(bodies)
 
 
+def send_many(address: str, first: int, count: int) -> set[str]:
+    """Send numbered messages to the topics of ``LAGGING``, many at once; :returns: their bodies."""
+    bodies = [f"m{number}" for number in range(first, first + count)]
+    requests = [
+        (RequestCode.SEND_MESSAGE_V2, send_header(topic, 1_700_000_000_000, queue_id=at % QUEUES),
+         body.encode()) for topic in LAGGING for at, body in enumerate(bodies)]
+    with RawClient(address, PATIENCE_SECONDS) as client:
+        assert {reply.code for reply in pipelined(client, requests)} == {0}
+    return set(bodies)
+
+
 def figure(address: str, name: str) -> int:
     """A number that a broker says of itself."""
     with RawClient(address) as client:
@@ -136,8 +155,8 @@ class _Alone:
         self._process.wait()
 
 
-class DeadMasterTests(ConsumersCase):
-    """Our master dies; consumers go on with its slave, which is ours."""
+class DeadMasterCase(ConsumersCase):
+    """A master of ours that can be killed, and its slave, which is ours."""
 
     def start_pair(self) -> None:
         """A name server that outlives the master, the master, and its slave."""
@@ -157,15 +176,26 @@ class DeadMasterTests(ConsumersCase):
             return False
 
     def start_slave(self) -> None:
-        slave = self.our_slave(self.namesrv)
-        self.slave_address = f"127.0.0.1:{slave.service.port}"
+        self.slave = slave = self.our_slave(self.namesrv)
+        self.slave_address = slave.address
         wait_until(lambda: slave.plugin.follower.is_connected, "the slave follows", 60)
 
     def kill_master(self) -> None:
         self.master.kill()
 
+    def committed(self, name: str) -> int:
+        """Up to where a member has committed at the slave, all queues together."""
+        query = self.slave.kernel.consumer_offset.query
+        offsets = self.slave.thread.call(lambda: [
+            query(name, name, queue_id) for queue_id in range(QUEUES)])
+        return sum(max(0, each) for each in offsets)
+
+
+class DeadMasterTests(DeadMasterCase):
+    """Our master dies; consumers go on with its slave, which is ours."""
+
     def test_consumers_go_on_with_the_slave(self) -> None:
-        """They consume the backlog once; no message is left out."""
+        """They consume the backlog once and commit that at the slave; no message is left out."""
         self.start_pair()
         sent = send(self.address, 0, EARLY)
         members = Members(self.stack, self.namesrv)
@@ -180,6 +210,9 @@ class DeadMasterTests(ConsumersCase):
         for process in members.processes.values():
             process.resume()
         members.have(sent)
+        # The Go client commits at masters only.
+        wait_until(lambda: self.committed(JAVA) == len(sent), "the Java client has committed",
+                   PATIENCE_SECONDS)
         seconds = {name: (members.last_ms(name) - died_ms) / 1000 for name in MEMBERS}
         print(f"{type(self).__name__}: the backlog was consumed so long after the kill, s: "
               f"{seconds}")
@@ -197,6 +230,56 @@ class DeadJavaMasterTests(DeadMasterTests):
 
     def kill_master(self) -> None:
         self.java.stop_one("broker", kill=True)
+
+
+class LaggingSlaveTests(DeadMasterCase):
+    """Our master dies when its slave, which is ours, lacks many messages that were consumed."""
+
+    def test_consumers_of_a_slave_that_lags(self) -> None:
+        """They stay where they are, and ask seldom; when the master is back they miss nothing."""
+        self.start_pair()
+        sent = send(self.address, 0, EARLY)
+        members = Members(self.stack, self.namesrv, LAGGING)
+        members.have(sent)
+        end = self.end_of(self.address)
+        wait_until(lambda: self.slave.end == end, "the slave has all", 60)
+        self.slave.thread.call(self.slave.plugin.follower.stop)
+        sent |= send_many(self.address, EARLY, BEHIND)
+        members.have(sent)
+        self.kill_master()
+        self.check_pulls()
+        self.assertEqual(self.slave.end, end)
+        self.master.start()
+        wait_until(lambda: self.is_up(self.address), "the master answers", PATIENCE_SECONDS)
+        self.slave.thread.call(self.slave.plugin.follower.start)
+        sent |= send(self.address, EARLY + BEHIND, EARLY)
+        members.have(sent)
+        end = self.end_of(self.address)
+        wait_until(lambda: self.slave.end == end, "the slave has all", PATIENCE_SECONDS)
+
+    def check_pulls(self) -> None:
+        """No queue is asked for more often than allowed while the slave has nothing of it."""
+        reads: Counter[tuple[str, int]] = Counter()
+        store = self.slave.kernel.store
+        get_message = store.get_message
+
+        def counted(topic: str, queue_id: int, *others: Any) -> GetMessageResult:
+            reads[topic, queue_id] += 1
+            return get_message(topic, queue_id, *others)
+
+        self.patch(store, "get_message", counted)
+
+        def all_read(times: int) -> bool:
+            return all(reads[topic, queue_id] >= times
+                       for topic in LAGGING for queue_id in range(QUEUES))
+
+        wait_until(lambda: all_read(5), "each queue is read at the slave", PATIENCE_SECONDS)
+        before, began = reads.copy(), time.monotonic()
+        wait_until(lambda: all_read(25), "and again", PATIENCE_SECONDS)
+        seconds = time.monotonic() - began
+        most = max((reads - before).values()) / seconds
+        print(f"a queue was read {most:.2f} times a second at most, in {seconds:.1f} s")
+        self.assertLess(most, PULLS_MAX)
 
 
 class _SmallMemory(RealDisk):
