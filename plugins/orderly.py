@@ -214,8 +214,9 @@ def _and_more(queues: Sequence[object]) -> str:
 class LockRequests:
     """The handlers of locks.
 
-    Differs from Apache: ``lockInStrictMode`` asks no other broker, because this one has no replicas
-    that could hold locks. Only queues of topics that are there are locked.
+    The plugin ha asks the other brokers of a group under ``lockInStrictMode``.
+
+    Differs from Apache: only queues of topics that are there are locked.
     """
 
     log = Logger()

@@ -45,7 +45,7 @@ _NAMES: Final = """
     flushConsumerOffsetHistoryInterval forceVerifyPropCRC globalColdReadThreshold
     haFlowControlEnable haMaxTimeSlaveNotCatchup heartbeatThreadPoolNums highSpeedMode
     isBrokerContainer isInBrokerContainer isScanAvailableNameSrv litePullMessageThreadPoolNums
-    loadBalanceProcessorThreadPoolNums lockInStrictMode logicQueueForceSwapMapInterval
+    loadBalanceProcessorThreadPoolNums logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold
     mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxConsumeQueueScan maxHaTransferByteInSecond maxOffsetMapSize maxReconnectIntervalTimeSeconds

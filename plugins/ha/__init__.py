@@ -32,6 +32,7 @@ from twistmq.plugins.ha.returning import return_as_master
 from twistmq.plugins.ha.role_change import RoleChange
 from twistmq.plugins.ha.settings import CHECKS, SETTINGS, replica_notices
 from twistmq.plugins.ha.slaves import Slaves
+from twistmq.plugins.ha.strict_locks import StrictLocks
 from twistmq.plugins.ha.tables import TableCopies
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Plugin:
         members = self._members = Members(broker)
         exchange = self._exchange = Exchange(broker, self._master_came)
         self.acting = ActingMaster(broker, members, self.master, exchange, self._master_came)
+        self._strict_locks = StrictLocks(broker, self.acting)
         self._in_sync = InSyncRule(broker, self.slaves, lambda: self.acting.alive)
         self.pre_online = PreOnline(broker, members, exchange, self.slaves, self.follower)
         self._role_change = RoleChange(broker, self.tables, self.follower.stop, self._follow)
@@ -100,7 +102,7 @@ class Plugin:
 
     @hookimpl
     def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
-        return refusing_rows(self._broker, handlers)
+        return [*refusing_rows(self._broker, handlers), *self._strict_locks.rows(handlers)]
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:

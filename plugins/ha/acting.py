@@ -22,7 +22,7 @@ from twistmq.broker.api.wire import MASTER_ID
 from twistmq.plugins.ha.acting_settings import ACTING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from twistmq.broker.api import Broker
     from twistmq.plugins.ha.exchange import Exchange
@@ -53,6 +53,8 @@ class ActingMaster:
         self.is_on = broker.settings.flag(ACTING)
         #: The brokers of the group that name servers know, this one counted.
         self.alive = broker.settings.int("totalReplicas")
+        #: Their addresses by id; none before they are known.
+        self.members: Mapping[int, str] = {}
         #: The lowest id of the group and its address; None before it is known.
         self.lowest: tuple[int, str] | None = None
         self._outage = Outage()
@@ -90,6 +92,7 @@ class ActingMaster:
         self._outage.ends()
         if not members:
             return
+        self.members = members
         self.alive = len(members) + (self._broker.broker_id not in members)
         lowest = min(members)
         before = self.lowest

@@ -35,6 +35,10 @@ ACTING_SETTINGS: Final = (
     Setting("minInSyncReplicas", "int", 1,
             "The brokers that it waits for at least then, the master counted. When fewer are "
             "there sends are refused.", unit="brokers", least=1, most=1000, source=_STORE),
+    Setting("lockInStrictMode", "flag", False,
+            "Whether a broker with enableSlaveActingMaster gives a consumer that keeps order the "
+            "lock of a queue only if more than half of totalReplicas give it, itself counted.",
+            source=_BROKER),
     Setting("skipPreOnline", "flag", False,
             "Whether a broker with enableSlaveActingMaster registers without waiting for others.",
             at_start=True, source=_BROKER),
