@@ -51,6 +51,8 @@ class Identity:
         self.registers = True
         #: Whether this slave stands in for its master, which is gone.
         self.is_acting = False
+        #: Whether this slave is connected to its master: then it delivers nothing.
+        self.has_master = False
         #: Makes the unique keys of messages that the broker itself sends.
         self.unique_ids = UniqueIdMaker(
             host_bytes(self._ip, 0)[:-4], os.getpid(), random.getrandbits(31))
@@ -73,8 +75,12 @@ class Identity:
 
     @property
     def delivers(self) -> bool:
-        """Whether it delivers what falls due: a master that registers, a slave that stands in."""
-        return self.is_acting if self.is_slave else self.registers
+        """Whether it delivers what falls due: a master that registers, a slave that stands in.
+
+        A slave that is connected to its master does not, though name servers know no master yet:
+        the one that returns first asks how far the slave has come.
+        """
+        return self.is_acting and not self.has_master if self.is_slave else self.registers
 
     def set_role(self, role: str, broker_id: int) -> None:
         """Become master or slave.

@@ -158,6 +158,7 @@ class Follower:
             link.end("this broker is no slave any longer, or stops")
             return
         self.link, self.address = link, address
+        self._broker.identity.has_master = True
         self.connections += 1
         self.fault, self.differs = "", False
         self._pause_ms = _PAUSE_FIRST_MS
@@ -168,6 +169,7 @@ class Follower:
         """The connection is lost."""
         if self.link is link:
             self.link = None
+            self._broker.identity.has_master = False
             self._lost_ms = self._now_ms()
         if self._runs:
             self._failed(f"the connection to {self.address} is lost: {why}", self._pause())

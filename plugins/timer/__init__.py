@@ -21,6 +21,7 @@ from twistmq.broker.api import (
     AnyHandler,
     BrokerError,
     EmptyHeader,
+    Handled,
     ITimedDelivery,
     PeriodicTask,
     Reply,
@@ -32,7 +33,7 @@ from twistmq.broker.api import (
     hookimpl,
 )
 from twistmq.broker.api.headers import RecallMessageRequestHeader
-from twistmq.broker.api.requests import SyncedTable
+from twistmq.broker.api.requests import SyncedTable, now_or_later
 from twistmq.plugins.timer.families import families
 from twistmq.plugins.timer.recall import RecallMessage, add_recall_handles
 from twistmq.plugins.timer.records import TIMER_NAMES
@@ -139,11 +140,13 @@ class Plugin:
     def register_request_handlers(self) -> Sequence[AnyHandler]:
         """RECALL_MESSAGE (370), and what a slave asks: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS."""
 
-        def get_check_point(request: Request[Any]) -> Reply:
+        def get_check_point(request: Request[Any]) -> Handled:
             service = self.service
             if service is None:
                 raise BrokerError("The checkpoint is null")
-            return Reply(body=service.current.encode())
+            timers = service
+            return now_or_later(timers.settled().addCallback(
+                lambda _: Reply(body=timers.current.encode())))
 
         def get_metrics(request: Request[Any]) -> Reply:
             service = self.service
@@ -166,7 +169,8 @@ class Plugin:
             return ()
         return (
             SyncedTable("timer check point", RequestCode.GET_TIMER_CHECK_POINT,
-                        service.following.take, _CHECKPOINT_COPY_MS, vip=True, follows_log=True),
+                        service.following.take, _CHECKPOINT_COPY_MS, vip=True, follows_log=True,
+                        take_back=service.following.take_back),
             SyncedTable("counts of timed messages", RequestCode.GET_TIMER_METRICS,
                         service.metrics.take, _COUNTS_COPY_MS, vip=True),
         )

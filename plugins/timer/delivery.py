@@ -1,16 +1,16 @@
-"""Storing what is due: the one way of timed messages back into the log.
+"""Storing what is due: the one way of timed messages back into the log, or to other brokers.
 
 Source: TimerMessageStore.doPut @5.3.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
 from twistmq.broker.api import ResponseCode
+from twistmq.plugins.timer.escaping import Escaping
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MessageRecord
@@ -27,17 +27,26 @@ class Delivery:
         self._broker = broker
         #: Messages delivered, or rolled, since the start.
         self.count = 0
+        #: The way of a slave that stands in for its master.
+        self.escaping = Escaping(broker)
         self._is_failing = False
 
-    def append(self, records: Sequence[MessageRecord]) -> list[MessageRecord]:
+    def append(self, records: list[MessageRecord]) -> list[MessageRecord]:
         """Store records; one that never can be is given up with a log line.
 
         Differs from Apache, which gives up after three tries, unless it is told not to.
 
-        :returns: those that could not be stored now.
+        :returns: those that could not be stored now, for the next call.
         """
         if not records:
             return []
+        if self._broker.is_slave or self.escaping.has(records):
+            left = self.escaping.store(records)
+            self.count += len(records) - len(left)
+            return left
+        return self._append(records)
+
+    def _append(self, records: list[MessageRecord]) -> list[MessageRecord]:
         refusals = self._broker.append(records)
         stored: list[MessageRecord] = []
         left: list[MessageRecord] = []

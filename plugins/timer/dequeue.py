@@ -24,6 +24,7 @@ from twistmq.plugins.timer.records import delete_key, due_record, rolled_record
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
+    from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.delivery import Delivery
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.timer_log import TimerLog
@@ -45,13 +46,14 @@ class Dequeue:
 
     def __init__(
         self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
-        delivery: Delivery,
+        delivery: Delivery, delivered: Delivered,
     ) -> None:
         self._broker = broker
         self._wheel = wheel
         self._timer_log = timer_log
         self._metrics = metrics
         self._delivery = delivery
+        self._delivered = delivered
         self._done_ms = 0
         #: The slot that is being delivered; what it yields says whether to go on at once.
         self._work: Generator[bool, None, None] | None = None
@@ -61,6 +63,11 @@ class Dequeue:
         """Slots before this time are done, Unix ms."""
         next_ms = self._wheel.next_ms
         return self._done_ms if next_ms is None else min(self._done_ms, next_ms)
+
+    @property
+    def is_within_slot(self) -> bool:
+        """Whether a slot is begun and not done."""
+        return self._work is not None
 
     def begin(self, read_ms: int) -> None:
         """Go on after a start."""
@@ -117,6 +124,7 @@ class Dequeue:
             if key not in taken_back:
                 self._metrics.add(topic, 1)
         self._wheel.finish(time_ms)
+        self._done_ms = max(self._done_ms, time_ms + self._wheel.tick_ms)
 
     def _walk(
         self, position: int, positions: array[int], deletions: dict[str, str]
@@ -183,12 +191,14 @@ class Dequeue:
                     continue
                 else:
                     record = due_record(message, properties, unit.write_ms, now_ms)
+                is_delivered = self._delivered.has(message, properties, record)
             except BrokerError as error:
                 self.log.error("the timed message at {place} cannot be delivered: {error}",
                                place=unit.place, error=str(error))
                 continue
-            records.append(record)
             changes.append((topic, unit.change))
+            if not is_delivered:
+                records.append(record)
         return records, changes, end
 
     def _message(self, unit: LogUnit) -> StoredMessage:

@@ -31,7 +31,9 @@ from twistmq.plugins.timer.records import ENTERED_NEVER, due_ms_of, due_record
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
+    from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.metrics import TimerMetrics
+    from twistmq.plugins.timer.rolling import Rolling
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
 
@@ -39,31 +41,27 @@ __all__ = ["Enqueue"]
 
 #: Messages that are entered together.
 BATCH_COUNT: Final = 128
-#: How much later a slave rolls a message than its master, ms, and in parts of the roll window at
-#: most: it cannot know when the master entered it, and one that is rolled too early would be lost
-#: with the master.
-_ROLL_MARGIN_MS: Final = 60_000
-_ROLL_MARGIN_PARTS: Final = 100
 
 
 class Enqueue:
     """Enters the messages of one broker.
 
-    :param roll_window: ticks ahead from which a message is rolled.
+    :param delivered: by other brokers.
     """
 
     log = Logger()
 
     def __init__(
         self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
-        delivery: Delivery, roll_window: int,
+        delivery: Delivery, rolling: Rolling, delivered: Delivered,
     ) -> None:
         self._broker = broker
         self._wheel = wheel
         self._timer_log = timer_log
         self._metrics = metrics
         self._delivery = delivery
-        self._roll_window_ms = roll_window * wheel.tick_ms
+        self._rolling = rolling
+        self._delivered = delivered
         #: Queue offset of the next message.
         self.offset = 0
         #: The tick that began last, Unix ms.
@@ -76,8 +74,6 @@ class Enqueue:
         self.known_places: set[int] = set()
         #: Messages entered or delivered since the start.
         self.count = 0
-        #: Whether a slave enters what its master has entered.
-        self._is_following = False
         #: Messages that were due already and could not be stored.
         self._late: list[MessageRecord] = []
         self._is_failing = False
@@ -121,7 +117,7 @@ class Enqueue:
     def step(self, now_ms: int) -> bool:
         """Enter a batch; :returns: whether there may be more."""
         if self._late:
-            self._late = self._delivery.append(self._late)
+            self.store_late()
             return not self._late
         topics: list[str] = []
         late: list[MessageRecord] = []
@@ -134,6 +130,10 @@ class Enqueue:
         self._late = self._delivery.append(late)
         return not self._late
 
+    def store_late(self) -> None:
+        """Store what was due already."""
+        self._late = self._delivery.append(self._late)
+
     def follow(self, end: int, now_ms: int) -> bool:
         """Enter a batch of what the master has entered; it has delivered what was due.
 
@@ -145,11 +145,7 @@ class Enqueue:
         self._late = []
         self.write_ms = self._wheel.floor_ms(now_ms)
         count = min(BATCH_COUNT, end - self.offset)
-        self._is_following = True
-        try:
-            return count > 0 and self._enter(count, now_ms, [], []) is not None
-        finally:
-            self._is_following = False
+        return count > 0 and self._enter(count, now_ms, [], []) is not None
 
     def go_on(self, now_ms: int) -> None:
         """Go on as a master that was a slave: ticks before ``ready_ms`` are delivered."""
@@ -215,37 +211,25 @@ class Enqueue:
         due_ms = due_ms_of(properties)
         if due_ms < self.ready_ms:
             if names.TIMER_DEL_UNIQKEY not in properties:
-                late.append(due_record(message, properties, ENTERED_NEVER, now_ms))
+                record = due_record(message, properties, ENTERED_NEVER, now_ms)
+                if not self._delivered.has(message, properties, record):
+                    late.append(record)
             return None
         magic = MAGIC_DEFAULT
-        # The master enters a message soon after it is stored.
-        entered_ms = (self._wheel.floor_ms(message.store_timestamp) if self._is_following
-                      else self.write_ms)
-        write_ms = min(entered_ms, due_ms)
-        ahead_ms = due_ms - write_ms
-        if ahead_ms >= self._roll_window_ms:
+        is_slave = self._broker.is_slave
+        write_ms, ahead_ms, is_rolled = (
+            self._rolling.of_slave(message, due_ms) if is_slave
+            else self._rolling.of_master(self.write_ms, due_ms))
+        if is_rolled:
             magic |= MAGIC_ROLL
-            ahead_ms = self._first_way_ms(ahead_ms)
-            if self._is_following:
-                ahead_ms += min(_ROLL_MARGIN_MS, self._roll_window_ms // _ROLL_MARGIN_PARTS)
-                if write_ms + ahead_ms < self.ready_ms:
-                    # It was rolled, and is in the timer topic again.
-                    return None
+            if is_slave and write_ms + ahead_ms < self.ready_ms:
+                # It was rolled, and is in the timer topic again.
+                return None
         if names.TIMER_DEL_UNIQKEY in properties:
             magic |= MAGIC_DELETE
         topic = properties.get(names.REAL_TOPIC, "")
         topics.append(topic)
         return LogUnit(-1, magic, write_ms, ahead_ms, place, size, java_string_hash(topic))
-
-    def _first_way_ms(self, ahead_ms: int) -> int:
-        """The first delay of a message that must be rolled, chosen so that the next is not too
-        short.
-        """
-        window_ms, tick_ms = self._roll_window_ms, self._wheel.tick_ms
-        window = window_ms // tick_ms
-        if ahead_ms - window_ms < window // 3 * tick_ms:
-            return window // 2 * tick_ms
-        return window_ms
 
     def _write(self, units: list[tuple[int, LogUnit]]) -> bool:
         """Put units into the log; what cannot be is said once, and tried again."""

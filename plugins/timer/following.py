@@ -2,8 +2,11 @@
 
 A slave copies its master's check point. It enters messages of the timer topic up to the queue
 offset in it, and forgets slots that the master has delivered. So a slave that becomes master goes
-on where its master was: what the master delivered after its last copied check point comes twice,
-and no message is lost.
+on where its master was. It looks in its copy of the log for what the master delivered after its
+last copied check point: no message comes twice, and none is lost.
+
+With enableSlaveActingMaster a slave that stands in for its master goes on in the same way, and the
+master that returns takes what it has done.
 
 Source: TimerMessageStore with brokerRole=SLAVE, SlaveSynchronize.syncTimerCheckPoint @5.3.3.
 """
@@ -11,13 +14,16 @@ Source: TimerMessageStore with brokerRole=SLAVE, SlaveSynchronize.syncTimerCheck
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import VALUES_SIZE, TimerCheckpoint
 
 if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
     from twistmq.plugins.timer.checkpoint import TimerCheckpointFile
+    from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.dequeue import Dequeue
     from twistmq.plugins.timer.enqueue import Enqueue
     from twistmq.plugins.timer.timer_log import TimerLog
@@ -25,19 +31,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Following"]
 
+#: Changes that a lost master may have counted while its last check point was on its way here.
+_COUNTS_MORE: Final = 60
+
 
 class Following:
     """Keeps the timers of one broker where its master's are."""
 
     def __init__(
-        self, wheel: TimerWheel, timer_log: TimerLog, checkpoint: TimerCheckpointFile,
-        enqueue: Enqueue, dequeue: Dequeue,
+        self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog,
+        checkpoint: TimerCheckpointFile, enqueue: Enqueue, dequeue: Dequeue, delivered: Delivered,
     ) -> None:
+        self._broker = broker
         self._wheel = wheel
         self._timer_log = timer_log
         self._checkpoint = checkpoint
         self._enqueue = enqueue
         self._dequeue = dequeue
+        self._delivered = delivered
+        #: Whether this broker went on by itself after the last copied check point.
+        self.has_gone_on = False
+        #: Where the log here ended when the last check point was taken, and the one before it.
+        self._ends = (0, 0)
+        #: When it was taken, by the clock for durations, ms.
+        self._taken_ms = 0
+
+    def begin(self) -> None:
+        """The store is loaded."""
+        self._ends = (self._broker.store.raw.whole_offset,) * 2
         #: The last copied check point, until this broker is a master and has reached it.
         self._master: TimerCheckpoint | None = None
 
@@ -46,16 +67,42 @@ class Following:
 
         :raises WireError: when it is not one.
         """
-        if len(body) < VALUES_SIZE:
-            raise WireError(f"a timer check point has {VALUES_SIZE} bytes, not {len(body)}")
-        master = TimerCheckpoint.decode(body)
-        if master.last_read_ms < 0 or master.master_timer_queue_offset < 0:
-            raise WireError(f"there cannot be such a timer check point: {master}")
+        master = _decoded(body)
         self._master = master
-        own = self._checkpoint.values
+        self.has_gone_on = False
+        self._taken_ms = self._broker.steady.now_ms()
+        # This one was asked for after the one before was taken.
+        self._ends = (self._broker.store.raw.whole_offset, self._ends[0])
+        self._take_version(master)
+
+    def _be_newer(self) -> None:
+        """Have a later version than the lost master: Apache's counts once a second."""
+        values = self._checkpoint.values
+        silent_ms = self._broker.steady.now_ms() - self._taken_ms
         self._checkpoint.values = replace(
-            own, state_version=master.state_version, timestamp=master.timestamp,
-            counter=master.counter)
+            values, counter=values.counter + silent_ms // 1000 + _COUNTS_MORE,
+            timestamp=self._broker.now_ms())
+
+    def _take_version(self, other: TimerCheckpoint) -> None:
+        self._checkpoint.values = replace(
+            self._checkpoint.values, state_version=other.state_version, timestamp=other.timestamp,
+            counter=other.counter)
+
+    def take_back(self, body: bytes) -> None:
+        """Take the check point of a slave that stood in for this master: it delivered some.
+
+        Without an escape a slave delivers none; Apache's gives them up, and says the same.
+
+        :raises WireError: when it is not one.
+        """
+        slave = _decoded(body)
+        broker = self._broker
+        if broker.escape is None or slave.master_timer_queue_offset > (
+                broker.store.queues.max_offset(TIMER_TOPIC, 0)):
+            return
+        self._delivered.take(slave.master_timer_queue_offset, slave.last_read_ms)
+        if _version(slave) > _version(self._checkpoint.values):
+            self._take_version(slave)
 
     @property
     def is_behind(self) -> bool:
@@ -95,8 +142,27 @@ class Following:
                 self._wheel.add(position, unit)
 
     def end(self, now_ms: int) -> None:
-        """This broker is a master that has reached the check point: it goes on by itself."""
+        """This broker delivers, and has reached the check point: it goes on by itself."""
         if self._master is not None:
             self._move()
             self._master = None
             self._enqueue.go_on(now_ms)
+            self._delivered.look_from(self._ends[1])
+            if self._broker.is_slave:
+                self._be_newer()
+        self.has_gone_on = True
+
+
+def _decoded(body: bytes) -> TimerCheckpoint:
+    """:raises WireError: when it is no check point."""
+    if len(body) < VALUES_SIZE:
+        raise WireError(f"a timer check point has {VALUES_SIZE} bytes, not {len(body)}")
+    found = TimerCheckpoint.decode(body)
+    if found.last_read_ms < 0 or found.master_timer_queue_offset < 0:
+        raise WireError(f"there cannot be such a timer check point: {found}")
+    return found
+
+
+def _version(values: TimerCheckpoint) -> tuple[int, int, int]:
+    """What tells which of two is newer. Source: DataVersion.compare @5.3.3."""
+    return values.state_version, values.counter, values.timestamp

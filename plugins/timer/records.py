@@ -35,7 +35,7 @@ from twistmq.broker.api.wire import (
 from twistmq.broker.api.wire import properties as names
 
 __all__ = ["ENTERED_NEVER", "TIMER_MARK", "TIMER_NAMES", "asks_for_time", "delete_key", "due_ms_of",
-           "due_record", "illegal", "rolled_record", "timed_ms", "wait_record"]
+           "due_record", "illegal", "rolled_record", "timed_again", "timed_ms", "wait_record"]
 
 #: The properties by which a message asks for a time.
 TIMER_NAMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
@@ -146,6 +146,25 @@ def rolled_record(message: StoredMessage, properties: dict[str, str], write_ms: 
     properties[names.TIMER_ROLL_TIMES] = str(
         int(rolls) + 1 if _NUMBER.fullmatch(rolls) else 1)
     return _again(message, properties, write_ms, now_ms)
+
+
+def timed_again(record: MessageRecord) -> MessageRecord:
+    """Make a record by which another broker lets a message wait, from one of the timer topic.
+
+    :param record: of ``rolled_record``.
+    """
+    properties = parse_properties(record.properties)
+    topic, queue_id = properties.pop(names.REAL_TOPIC), int(properties.pop(names.REAL_QID))
+    out_ms = due_ms_of(properties)
+    for name in (*TIMER_NAMES, names.TIMER_OUT_MS, names.TIMER_ENQUEUE_MS, names.TIMER_DEQUEUE_MS,
+                 names.TIMER_ROLL_TIMES):
+        properties.pop(name, None)
+    # It waits until the tick before.
+    properties[names.TIMER_DELIVER_MS] = str(out_ms + 1)
+    other = record_again(record, properties)
+    other.properties = format_properties(properties)
+    other.topic, other.queue_id = topic, queue_id
+    return other
 
 
 def _again(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int

@@ -25,6 +25,7 @@ from twistmq.plugins.timer.checkpoint import (
     TimerCheckpoint,
     TimerCheckpointFile,
 )
+from twistmq.plugins.timer.delivered import Delivered
 from twistmq.plugins.timer.delivery import Delivery
 from twistmq.plugins.timer.dequeue import Dequeue
 from twistmq.plugins.timer.enqueue import Enqueue
@@ -39,7 +40,9 @@ from twistmq.plugins.timer.records import (
     wait_record,
 )
 from twistmq.plugins.timer.recovery import TimerRecovery
+from twistmq.plugins.timer.rolling import Rolling
 from twistmq.plugins.timer.settings import TimerSettings
+from twistmq.plugins.timer.settling import Settling
 from twistmq.plugins.timer.timer_log import TimerLog
 from twistmq.plugins.timer.wheel import TimerWheel
 
@@ -52,6 +55,8 @@ __all__ = ["TimerService"]
 TURN_MS: Final = 5
 #: From one turn to the next, in parts of a tick. Source: TimerEnqueueGetService.
 TURNS_PER_TICK: Final = 10
+#: How often the answers of other brokers are looked at, ms.
+ANSWER_MS: Final = 10
 #: Where nothing happens it is saved so seldom, ms.
 IDLE_SAVE_MS: Final = 60_000
 
@@ -74,13 +79,19 @@ class TimerService:
         self.checkpoint = TimerCheckpointFile(
             store.io, path("config", "timercheck"), settings.tick_ms)
         self.metrics = TimerMetrics(broker)
-        delivery = self.delivery = Delivery(broker)
-        self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, delivery,
-                               settings.roll_window)
-        self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, delivery)
+        #: Of those that were due already when they were entered, and of those that waited.
+        self.late, self.due = Delivery(broker), Delivery(broker)
+        rolling = Rolling(self.wheel, settings.roll_window)
+        self.delivered = Delivered(store, rolling.slot_on_slave)
+        self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, self.late,
+                               rolling, self.delivered)
+        self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, self.due,
+                               self.delivered)
         #: Where the master of this broker is, if it is a slave.
-        self.following = Following(self.wheel, self.timer_log, self.checkpoint, self.enqueue,
-                                   self.dequeue)
+        self.following = Following(broker, self.wheel, self.timer_log, self.checkpoint,
+                                   self.enqueue, self.dequeue, self.delivered)
+        self._settling = Settling(broker, self.following, self.enqueue, self.dequeue, self.due,
+                                  self.late)
         #: Whether a send of those handled now has a record that waits.
         self.has_timed = False
         self._is_loaded = self._is_stopped = False
@@ -110,6 +121,7 @@ class TimerService:
                 self._broker.store, self.checkpoint, self.wheel, self.timer_log)
             recovery.run()
             self.dequeue.begin(read_ms)
+            self.following.begin()
             self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
             # From here on only a stop is clean.
             self.checkpoint.write(self._values(), RUNNING)
@@ -172,6 +184,8 @@ class TimerService:
         """The time until the next round: 0 while there is more to do, else a part of a tick."""
         if self._has_more:
             return 1
+        if self._settling.is_on_its_way:
+            return ANSWER_MS
         part_ms = self.tick_ms // TURNS_PER_TICK
         return part_ms - self._broker.now_ms() % part_ms
 
@@ -181,12 +195,18 @@ class TimerService:
         if not self._is_loaded or self._is_stopped:
             return
         settings, clock = self._broker.settings, self._broker.steady.now_ms
-        # A slave that became master first enters all that its master had.
-        if self._broker.is_slave or self.following.is_behind:
-            self._has_more = _repeat(
+        broker = self._broker
+        # A slave that became master, or stands in for it, first enters all that its master had.
+        if self.following.is_behind or (broker.is_slave and not self._delivers):
+            self._has_more = self._settling.step() | _repeat(
                 lambda: self.following.step(self._broker.now_ms()), clock, TURN_MS)
             return
+        if not self._delivers:
+            return
         self.following.end(now_ms)
+        if _repeat(self.delivered.look_on, clock, TURN_MS):
+            self._has_more = True
+            return
         self.enqueue.advance(now_ms)
         is_stopped = settings.flag("timerStopEnqueue")
         if not is_stopped:
@@ -197,12 +217,29 @@ class TimerService:
             ready_ms = self.enqueue.ready_ms
             self._has_more |= _repeat(lambda: self.dequeue.step(ready_ms), clock, TURN_MS // 2)
 
+    @property
+    def _delivers(self) -> bool:
+        """Whether this broker delivers what is due: a slave needs others to store it."""
+        broker = self._broker
+        return broker.identity.delivers and not (broker.is_slave and broker.escape is None)
+
     # --- how far it has come
 
     @property
     def delivered_ms(self) -> int | None:
         """Messages due before this time were delivered, Unix ms; None before it is loaded."""
         return self.dequeue.read_ms if self._is_loaded else None
+
+    @property
+    def delivered_count(self) -> int:
+        """Messages delivered, or rolled, since the start."""
+        return self.due.count + self.late.count
+
+    def settled(self) -> Deferred[None]:
+        """Wait until no message is on its way to another broker."""
+        if not self._is_loaded or self._is_stopped:
+            return succeed(None)
+        return self._settling.settled()
 
     def _values(self) -> TimerCheckpoint:
         """The check point of this moment."""
@@ -215,9 +252,9 @@ class TimerService:
 
     @property
     def current(self) -> TimerCheckpoint:
-        """The check point that a slave is given: of this moment, if this broker delivers."""
-        if self._is_loaded and not self._is_stopped and self.enqueue.is_whole and not (
-                self._broker.is_slave):
+        """The check point that another broker is given: of this moment, if this one delivers."""
+        if self._is_loaded and not self._is_stopped and self.enqueue.is_whole and (
+                self.following.has_gone_on or not self._broker.is_slave):
             return self._values()
         return self.checkpoint.values
 
@@ -227,11 +264,11 @@ class TimerService:
             return None
         values = self._values()
         progress = (values.last_timer_log_flush_position, values.last_timer_queue_offset,
-                    self.delivery.count)
+                    self.delivered_count)
         if progress == self._saved and now_ms - self._saved_ms < IDLE_SAVE_MS:
             return None
         self._saved, self._saved_ms = progress, now_ms
-        self._rates.note(now_ms, self.enqueue.count, self.delivery.count)
+        self._rates.note(now_ms, self.enqueue.count, self.delivered_count)
         return self._lock.run(self._save, RUNNING)
 
     def role_changed(self) -> None:
@@ -310,7 +347,7 @@ class TimerService:
     def runtime_info(self) -> dict[str, str]:
         """The rows of the runtime table."""
         now_ms = self._broker.now_ms()
-        entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivery.count)
+        entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivered_count)
         return {"timerReadBehind": str(max(now_ms - self.dequeue.read_ms, 0) // 1000),
                 "timerOffsetBehind": str(self.enqueue.behind),
                 "timerCongestNum": str(self.wheel.count),

@@ -57,7 +57,8 @@ class ActingCase(PairCase):
 
     def java(self, namesrv: str, **settings: str) -> Any:
         """A broker of Apache's."""
-        return self.start_apache(with_namesrv=False, namesrv_address=namesrv, settings={
+        name = settings.get("brokerName", "peer")
+        return self.start_apache(name, with_namesrv=False, namesrv_address=namesrv, settings={
             **COMMON, **self.settings, **settings})
 
     @staticmethod

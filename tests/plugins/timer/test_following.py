@@ -2,72 +2,17 @@
 
 from __future__ import annotations
 
-from tests.kernel_case import run_all, run_task
-from tests.plugins.timer.case import SAVE, TURN, TimerTestCase, shrink_wheel
+from tests.kernel_case import run_task
+from tests.plugins.timer.case import SAVE
+from tests.plugins.timer.following_case import SLAVE, FollowingCase
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import StoreError, WireError
-from twistmq.broker.request.synced_table import SyncedTable
-from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.plugins import timer
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
-from twistmq.plugins.timer.service import TimerService
-
-SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
-class FollowingTests(TimerTestCase):
-    """A master and a slave that gets its log as bytes and its tables as answers."""
-
-    def setUp(self) -> None:
-        shrink_wheel(self)
-        super().setUp()
-        self.slave_disk = FaultyDisk()
-        self.slave = KernelBox(self.plugins, {**self.settings, **SLAVE}, self.slave_disk)
-        self.addCleanup(lambda: self.slave.stop())
-        self.slave.now_ms = self.box.now_ms
-
-    @property
-    def slave_service(self) -> TimerService:
-        service = self.slave.plugin(timer.Plugin).service
-        assert service is not None
-        return service
-
-    def copy_log(self) -> None:
-        """Give the slave the bytes that it lacks."""
-        ours, theirs = self.slave.kernel.store, self.box.kernel.store
-        while ours.commit_log.max_offset < theirs.commit_log.max_offset:
-            offset = ours.commit_log.max_offset
-            ours.raw.append(offset, theirs.raw.read(offset, 32_768))
-        while ours.dispatch.step():
-            pass
-
-    def tables(self) -> list[SyncedTable]:
-        return list(self.slave.kernel.hooks.collect_synced_tables())
-
-    def copy(self, *, log: bool = True) -> None:
-        """Copy the log and the tables, as they are on the master's disk."""
-        run_task(self.box, SAVE)
-        if log:
-            self.copy_log()
-        for table in self.tables():
-            table.take(self.box.ask(table.code).body)
-        self.slave_turn()
-
-    def slave_turn(self, elapsed_ms: int = 0) -> None:
-        self.slave.now_ms += elapsed_ms
-        run_all(self.slave, TURN)
-
-    def promote(self) -> None:
-        """The master is gone; the slave takes its place."""
-        self.slave.kernel.set_role("ASYNC_MASTER", 0)
-
-    def slave_bodies(self) -> list[bytes]:
-        return [each.body for each in self.slave.stored("T", 1)]
-
-    def slave_turns(self, elapsed_ms: int) -> None:
-        for _ in range(elapsed_ms // 100):
-            self.slave_turn(100)
+class FollowingTests(FollowingCase):
+    """A slave, and one that is promoted."""
 
     def test_a_slave_enters_what_its_master_entered_and_delivers_nothing(self) -> None:
         """It has the same slots, and its log has what the master stored, no more."""
@@ -120,6 +65,46 @@ class FollowingTests(TimerTestCase):
         self.promote()
         self.slave_turns(10_000)
         self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
+
+    def test_what_a_lost_master_delivered_last_does_not_come_again(self) -> None:
+        """The slave finds it in its log, though the last check point does not say so."""
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
+        # Twice the same message: each of them comes.
+        for _ in range(2):
+            self.send(b"same", UNIQ_KEY="same", TIMER_DELAY_MS="4000")
+        self.turns(1500)
+        self.copy()
+        self.copy()
+        self.turns(3000)
+        self.send(b"late", TIMER_DELAY_MS="500")
+        self.copy_log()
+        self.slave.now_ms = self.box.now_ms
+        before = self.slave_bodies()
+        self.assertEqual((len(before), before.count(b"same")), (6, 2))
+        self.promote()
+        self.slave_turns(10_000)
+        self.assertEqual(sorted(self.slave_bodies()), sorted(
+            [b"%d" % number for number in range(10)] + [b"same", b"same", b"late"]))
+
+    def test_what_a_lost_master_rolled_last_comes_once(self) -> None:
+        """It is in the timer topic again."""
+        settings = {"timerRollWindowSlot": "20"}
+        self.restart(**settings)
+        self.slave.stop()
+        self.slave = KernelBox(self.plugins, {**settings, **SLAVE}, self.slave_disk)
+        self.slave.now_ms = self.box.now_ms
+        self.send(b"far", TIMER_DELAY_MS="30000")
+        self.turn()
+        self.copy()
+        self.copy()
+        while len(self.waiting()) == 1:
+            self.turn(100)
+        self.copy_log()
+        self.slave.now_ms = self.box.now_ms
+        self.promote()
+        self.slave_turns(40_000)
+        self.assertEqual(self.slave_bodies(), [b"far"])
 
     def test_a_promoted_slave_first_enters_what_its_master_had_entered(self) -> None:
         """A message delivered there is not taken for late; a new one is entered."""

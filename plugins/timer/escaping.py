@@ -1,0 +1,85 @@
+"""Due messages of a slave that stands in for its master: other masters store them.
+
+One batch is on its way at a time. What no other broker takes is tried again a second later, for as
+long as the slave stands in; it waits for the slave's master then.
+
+Source: TimerMessageStore.doPut, EscapeBridge.putMessage @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.api.topics import TIMER_TOPIC
+from twistmq.plugins.timer.records import timed_again
+
+if TYPE_CHECKING:
+    from twisted.python.failure import Failure
+
+    from twistmq.broker.api import Broker, BrokerError, MessageRecord
+
+__all__ = ["Escaping"]
+
+#: From a failure to the next try, ms.
+_AGAIN_MS: Final = 1000
+
+
+class Escaping:
+    """The way of one broker's messages to other brokers."""
+
+    log = Logger()
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: The batch that was sent last, and what is left of it; None: its answers are awaited.
+        self._batch: list[MessageRecord] | None = None
+        self._left: list[MessageRecord] | None = None
+        self._again_ms = 0
+        #: Whether a batch is on its way, and whether the last one was not taken wholly.
+        self.is_waiting = self.is_failing = False
+
+    def has(self, records: list[MessageRecord]) -> bool:
+        """Whether this batch was sent, and not taken back yet."""
+        return self._batch is records
+
+    def store(self, records: list[MessageRecord]) -> list[MessageRecord]:
+        """Send a batch, or find out what has become of it.
+
+        :returns: what is not stored yet, for the next call: the batch itself while it is on its
+            way, or waits for the one before it or for the next try.
+        """
+        if not self.is_waiting and not self.has(records) and (
+                self._broker.steady.now_ms() >= self._again_ms):
+            self._send(records)
+        if self.is_waiting or not self.has(records):
+            return records
+        left, self._batch = self._left, None
+        return records if left is None else left
+
+    def _send(self, records: list[MessageRecord]) -> None:
+        escape = self._broker.escape
+        if escape is None:
+            return
+        self._batch, self._left, self.is_waiting = records, None, True
+        sent = [timed_again(each) if each.topic == TIMER_TOPIC else each for each in records]
+        escape(sent).addCallbacks(self._answered, self._failed, callbackArgs=(records,))
+
+    def _answered(
+        self, refusals: dict[int, BrokerError], records: list[MessageRecord]
+    ) -> None:
+        self._left = [records[index] for index in sorted(refusals)]
+        if refusals and not self.is_failing:
+            self.log.warn("timed messages cannot be stored on other brokers: {error}",
+                          error=str(next(iter(refusals.values()))))
+        self._end(bool(refusals))
+
+    def _failed(self, failure: Failure) -> None:
+        self.log.failure("timed messages cannot be stored on other brokers", failure)
+        self._end(True)
+
+    def _end(self, is_failing: bool) -> None:
+        self.is_waiting, self.is_failing = False, is_failing
+        if is_failing:
+            self._again_ms = self._broker.steady.now_ms() + _AGAIN_MS

@@ -1,0 +1,80 @@
+"""A slave that stood in for its master finishes what it is at when the master comes.
+
+The master asks how far the slave is, a slot of the wheel at least. So the slave has others store
+the rest of the slot that it has begun, and answers when they have. It begins no other one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, succeed
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.timer.delivery import Delivery
+    from twistmq.plugins.timer.dequeue import Dequeue
+    from twistmq.plugins.timer.enqueue import Enqueue
+    from twistmq.plugins.timer.following import Following
+
+__all__ = ["Settling"]
+
+
+class Settling:
+    """Knows what one broker has to finish.
+
+    :param due: stores what ``dequeue`` finds due.
+    :param late: stores what is due already when it is entered.
+    """
+
+    def __init__(
+        self, broker: Broker, following: Following, enqueue: Enqueue, dequeue: Dequeue,
+        due: Delivery, late: Delivery,
+    ) -> None:
+        self._broker = broker
+        self._following = following
+        self._enqueue = enqueue
+        self._dequeue = dequeue
+        self._due, self._late = due.escaping, late.escaping
+        self._waits: list[Deferred[None]] = []
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether answers of other brokers are awaited."""
+        return self._due.is_waiting or self._late.is_waiting
+
+    @property
+    def _has_slot(self) -> bool:
+        return self._dequeue.is_within_slot and not self._due.is_failing
+
+    @property
+    def _has_late(self) -> bool:
+        return not self._enqueue.is_whole and not self._late.is_failing
+
+    @property
+    def _is_unsettled(self) -> bool:
+        return self.is_on_its_way or (
+            self._following.has_gone_on and self._broker.is_slave
+            and (self._has_slot or self._has_late))
+
+    def step(self) -> bool:
+        """Finish some; :returns: whether there is more to do at once."""
+        if self._is_unsettled:
+            if self._has_slot:
+                self._dequeue.step(self._enqueue.ready_ms)
+            if self._has_late:
+                self._enqueue.store_late()
+        if not self._is_unsettled:
+            waits, self._waits = self._waits, []
+            for each in waits:
+                each.callback(None)
+            return False
+        return not self.is_on_its_way
+
+    def settled(self) -> Deferred[None]:
+        """Wait until there is no more to finish."""
+        if not self._is_unsettled:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waits.append(waiting)
+        return waiting
