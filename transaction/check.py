@@ -6,6 +6,9 @@ queue's end and passed, so that others do not wait for it, and its producer grou
 that was checked too often, or is too old, is given up. A young one ends the check: those behind it
 are younger.
 
+A slave that stands in for its master asks no producer: it has other brokers take over the half
+messages that are open, one after the other.
+
 Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener,
 DefaultTransactionalMessageCheckListener @5.3.3.
 """
@@ -36,12 +39,16 @@ from twistmq.transaction.half import (
     checks_of,
     copy_of_half,
     discarded_record,
+    escaping_record,
     immunity_ms,
     origin_of,
 )
 from twistmq.transaction.ops import KnownOps, OpBatches
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
+
     from twistmq.broker.api import Broker
     from twistmq.transaction.metrics import TransactionMetrics
 
@@ -97,12 +104,16 @@ class HalfQueue:
         self._unasked: Shares[bytes] = Shares()
         self._unasked_ms = 0
         self._unasked_full = False
+        #: Fires when another broker has answered, for a slave that stands in for its master.
+        self.waiting: Deferred[None] | None = None
+        #: Whether another broker did not take the half message that the check is at.
+        self._is_refused = False
 
     def begin(self) -> None:
         """Begin a check; :meth:`step` continues it."""
         self._end = self._broker.store.queues.max_offset(HALF_TOPIC, self.queue_id)
         self._without_producer.clear()
-        self._unasked_full = False
+        self._unasked_full = self._is_refused = False
 
     def step(self) -> bool:
         """Do some of the check; :returns: whether there is more to do."""
@@ -117,6 +128,8 @@ class HalfQueue:
 
     def _one(self) -> bool:
         """Look at one half message; :returns: False when the check is at its end."""
+        if self.waiting is not None or self._is_refused:
+            return False
         if self._pass_ended():
             return True
         if self.offset >= self._end:
@@ -142,6 +155,9 @@ class HalfQueue:
         if origin_of(message, properties) in self.ops.late:
             self._advance()
             return True
+        if self._broker.is_slave:
+            self._escape(message, properties)
+            return self.waiting is None
         checks = checks_of(properties)
         if (
             (names.TRANSACTION_CHECK_TIMES in properties
@@ -218,6 +234,43 @@ class HalfQueue:
             return None
 
     # --- what becomes of one that is open
+
+    def _escape(self, message: StoredMessage, properties: dict[str, str]) -> None:
+        """Have another broker take a half message over: it asks the producers then.
+
+        Differs from Apache, which passes a half message that no broker took in ten tries: this one
+        waits for the master.
+        """
+        escape, offset = self._broker.escape, self.offset
+        try:
+            record = escaping_record(message, properties)
+        except BrokerError as error:
+            self.log.error("half message {offset} of queue {queue_id} cannot be stored on another "
+                           "broker: {error}", offset=offset, queue_id=self.queue_id,
+                           error=str(error))
+            self._advance()
+            return
+        if escape is None:
+            return
+
+        def done(refusals: dict[int, BrokerError]) -> None:
+            self._is_refused = bool(refusals)
+            for error in refusals.values():
+                self.log.warn("half message {offset} of queue {queue_id} is stored on no other "
+                              "broker: {error}", offset=offset, queue_id=self.queue_id,
+                              error=str(error))
+            if not refusals:
+                self._advance()
+
+        def failed(failure: Failure) -> None:
+            self._is_refused = True
+            self.log.failure("half messages cannot be stored on other brokers", failure)
+
+        def end(_: None) -> None:
+            self.waiting = None
+
+        self.waiting = waiting = escape([record]).addCallbacks(done, failed)
+        waiting.addCallback(end)
 
     def _put_back(self, copy: MessageRecord) -> None:
         """Store the copy of a half message and pass the half message.

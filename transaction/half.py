@@ -29,8 +29,9 @@ from twistmq.broker.api.wire import (
 )
 from twistmq.broker.api.wire import properties as names
 
-__all__ = ["born_ms", "check_body", "checks_of", "copy_of_half", "discarded_record", "final_record",
-           "immunity_ms", "make_half", "origin_of", "require_same", "resumed_record"]
+__all__ = ["born_ms", "check_body", "checks_of", "copy_of_half", "discarded_record",
+           "escaping_record", "final_record", "immunity_ms", "make_half", "origin_of",
+           "require_same", "resumed_record"]
 
 #: Properties of a half message that the broker writes and a sender need not.
 _OF_HALVES: Final = frozenset({
@@ -119,6 +120,22 @@ def resumed_record(message: StoredMessage) -> MessageRecord:
     record = record_again(message, properties)
     record.topic, record.queue_id = HALF_TOPIC, 0
     record.properties = format_properties(properties)
+    return record
+
+
+def escaping_record(message: StoredMessage, properties: dict[str, str]) -> MessageRecord:
+    """Make the record by which another broker takes a half message over, as its producer sent it.
+
+    :param properties: the message's, parsed.
+    :raises BrokerError: when they do not say where it belongs.
+    """
+    topic, queue_id = _real_queue(properties)
+    fields = {name: value for name, value in properties.items() if name not in _OF_HALVES}
+    fields[names.TRAN_MSG] = "true"
+    record = record_again(message, fields)
+    record.topic, record.queue_id = topic, queue_id
+    record.born_timestamp = born_ms(message)
+    record.properties = format_properties(fields)
     return record
 
 

@@ -134,7 +134,8 @@ class TransactionService:
 
     def step(self, now_ms: int) -> Deferred[None] | None:
         """Begin a check or do some of it; waits at its end until what it stored is durable."""
-        if self._broker.is_slave:
+        broker = self._broker
+        if broker.is_slave and (broker.escape is None or not broker.identity.delivers):
             self._queues.clear()
             self._checking = None
             return None
@@ -142,7 +143,10 @@ class TransactionService:
         # A check that raises is given up until the next one.
         self._checking = None
         while checking:
-            if checking[0].step():
+            has_more, waiting = checking[0].step(), checking[0].waiting
+            if waiting is not None:
+                return self._escaping(checking, waiting)
+            if has_more:
                 self._checking = checking
                 return None
             checking.pop(0)
@@ -150,8 +154,16 @@ class TransactionService:
         if progress is None:
             return None
         # A crash before it is saved would have what was put back checked twice.
-        broker = self._broker
         return progress.addCallback(lambda _: broker.saves.save(broker.consumer_offset))
+
+    def _escaping(self, checking: list[HalfQueue], waiting: Deferred[None]) -> Deferred[None]:
+        """Go on when another broker has answered; the master may ask at any time how far it is."""
+
+        def answered(_: None) -> Deferred[None] | None:
+            self._checking = checking
+            return self.set_progress()
+
+        return waiting.addCallback(answered)
 
     def _begin(self) -> list[HalfQueue]:
         """Begin a check of every half queue."""
