@@ -95,8 +95,12 @@ class TableCopies:
         self._silent, self._shorter = Outage(), Outage()
 
     def copy_due(self, now_ms: int) -> Deferred[None] | None:
-        """Copy the tables that are due; a broker that is no slave copies none. Periodic."""
-        address = self._master() if self._broker.is_slave else ""
+        """Copy the tables that are due; a broker that is no slave copies none. Periodic.
+
+        Nor does a slave that stands in: the master that returns takes the slave's tables first.
+        """
+        broker = self._broker
+        address = self._master() if broker.is_slave and not broker.identity.is_acting else ""
         if not address or address == self._broker.broker_address:
             return None
         if address != self._address:

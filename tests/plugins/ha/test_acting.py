@@ -152,6 +152,19 @@ class LowestIdTests(ActingCase):
         self.assertEqual(self.addresses(), (OTHER, "127.0.0.1:10932"))
         self.assertEqual(self.exchanges(), [])
 
+    def test_it_copies_no_table_meanwhile(self) -> None:
+        """The master that returns takes the slave's offsets before it is shown as master."""
+        self.look({0: MASTER, 1: SLAVE})
+        self.pass_time()
+        self.look({1: SLAVE})
+        self.plugin(self.slave).master.came(MASTER, MASTER_HA)
+        self.asked.clear()
+        self.pass_time()
+        self.assertEqual(self.asked, [])
+        self.look({0: MASTER, 1: SLAVE})
+        self.pass_time()
+        self.assertIn((MASTER, RequestCode.GET_ALL_CONSUMER_OFFSET), self.asked)
+
     def test_a_notice_without_an_id_changes_nothing(self) -> None:
         self.notice()
         self.assertFalse(self.slave.kernel.identity.is_acting)
