@@ -211,8 +211,9 @@ class DeadMasterTests(DeadMasterCase):
             process.resume()
         members.have(sent)
         # The Go client commits at masters only.
-        wait_until(lambda: self.committed(JAVA) == len(sent), "the Java client has committed",
-                   PATIENCE_SECONDS)
+        for name in (JAVA, PYTHON):
+            wait_until(lambda name=name: self.committed(name) == len(sent),
+                       f"{name} has committed at the slave", PATIENCE_SECONDS)
         seconds = {name: (members.last_ms(name) - died_ms) / 1000 for name in MEMBERS}
         print(f"{type(self).__name__}: the backlog was consumed so long after the kill, s: "
               f"{seconds}")
