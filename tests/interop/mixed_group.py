@@ -34,7 +34,7 @@ from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.bodies import ConsumerConnection
 from twistmq.broker.wire.headers.client import GetConsumerConnectionListRequestHeader
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.client import Message, Producer
+from twistmq.client import Client, Message, NoRoute, Producer
 
 __all__ = ["CONCURRENT", "GO", "ORDERLY", "OURS", "QUEUES", "MixedGroup", "Work", "both_brokers",
            "change_often", "copies", "faults_of", "order_faults", "overlaps"]
@@ -110,8 +110,10 @@ class MixedGroup:
                  properties: Sequence[str] = ()) -> None:
         self._namesrv, self._brokers, self._work_ms = namesrv, brokers, work_ms
         self._properties = properties
+        self._rate = rate
         self.processes: dict[str, LineProcess] = {}
         self.living: list[str] = []
+        self._kinds: dict[str, str] = {}
         #: When a member was killed, or told to leave, Unix ms.
         self.killed_ms: dict[str, int] = {}
         self.left_ms: dict[str, int] = {}
@@ -119,6 +121,7 @@ class MixedGroup:
         self.shares_seconds: list[float] = []
         for broker in brokers:
             _make_topics(broker)
+        _wait_for_routes(namesrv, QUEUES * len(brokers))
         self._feed = _Feed(namesrv, rate)
         self._feed.start()
 
@@ -126,6 +129,11 @@ class MixedGroup:
     def work_ms(self) -> int:
         """How long a handler takes."""
         return self._work_ms
+
+    @property
+    def rate(self) -> int:
+        """Messages a second, of each topic."""
+        return self._rate
 
     @property
     def sent(self) -> dict[str, list[str]]:
@@ -141,6 +149,7 @@ class MixedGroup:
             the group ``CONCURRENT`` only.
         """
         self.processes[name] = self._program(kind)
+        self._kinds[name] = kind
         self.processes[name].wait_for("started")
         self.living.append(name)
 
@@ -167,7 +176,7 @@ class MixedGroup:
 
     def wait_for_shares(self, topics: Sequence[str] = (CONCURRENT, ORDERLY),
                         seconds: float = 30) -> None:
-        """Wait until the living members divide all queues, and the brokers know those members."""
+        """Wait until the living members divide all queues evenly, and the brokers know them."""
         begin = time.monotonic()
         wait_until(f"{self.living} share the queues of {topics}", lambda: all(
             self._is_shared(topic) for topic in topics), seconds)
@@ -179,8 +188,12 @@ class MixedGroup:
                                topic=topic: _member_count(client, topic) == len(self.living), 10)
 
     def _is_shared(self, topic: str) -> bool:
-        held = [queue for name in self.living for queue in self.held(name, topic)]
-        return len(held) == len(set(held)) == QUEUES * len(self._brokers)
+        shares = [self.held(name, topic) for name in self.living
+                  if topic == CONCURRENT or self._kinds[name] != GO]
+        held = [queue for share in shares for queue in share]
+        sizes = [len(share) for share in shares]
+        return (len(held) == len(set(held)) == QUEUES * len(self._brokers)
+                and max(sizes) - min(sizes) <= 1)
 
     def held(self, name: str, topic: str) -> list[str]:
         """The queues that a member has now, as "broker:id"."""
@@ -357,6 +370,23 @@ def _make_topics(broker: str) -> None:
                 topic=topic, default_topic="TBW102", read_queue_nums=QUEUES,
                 write_queue_nums=QUEUES, perm=6, topic_filter_type="SINGLE_TAG"))
             assert reply.code == 0, reply
+
+
+def _wait_for_routes(namesrv: str, count: int) -> None:
+    """Wait until the topics have so many queues there.
+
+    Members that start before hear of the others up to half a minute later, each at a time of its
+    own, and share some until then.
+    """
+    def queue_count(topic: str) -> int:
+        try:
+            return len(client.read_queues(topic, again=True))
+        except NoRoute:
+            return 0
+
+    with Client(namesrv) as client:
+        for topic in (CONCURRENT, ORDERLY):
+            wait_until(f"{topic} has its queues", lambda topic=topic: queue_count(topic) == count)
 
 
 def _member_count(client: RawClient, group: str) -> int:

@@ -1,10 +1,11 @@
-"""Members of ours that restart and join under load, over our broker and Apache's.
+"""Members of ours that restart, join and are killed under load, over our broker and Apache's.
 
 ``tests/long/client_members.py`` does the same for longer.
 """
 
 from __future__ import annotations
 
+import random
 from contextlib import ExitStack
 
 from tests.interop.clients import JavaTestCase
@@ -12,6 +13,8 @@ from tests.interop.member_rounds import (
     ended_copies,
     handover_faults,
     join_often,
+    kill_faults,
+    kill_often,
     missing,
     restart_often,
 )
@@ -44,6 +47,12 @@ class MemberTests(JavaTestCase):
 
     def test_a_member_that_joins_repeats_what_runs_at_most(self) -> None:
         """A third member joins and leaves; no message whose handler had ended comes again."""
-        join_often(self.group, 3)
+        join_often(self.group, OURS, 3)
         self.finish()
         self.assertEqual(handover_faults(self.group), [])
+
+    def test_a_kill_repeats_what_was_not_committed_at_most(self) -> None:
+        """Two of four are killed; each message is handled, and no other one twice."""
+        kill_often(self.group, OURS, 2, random.Random(1))
+        self.finish()
+        self.assertEqual(kill_faults(self.group), [])
