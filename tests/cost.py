@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable
 
 __all__ = ["GROWTH_MAX", "growth"]
 
-#: Four times the work may cost so many times as much: linear work costs 4 times, quadratic 16.
-GROWTH_MAX = 9.0
+#: Eight times the work may cost so many times as much: linear work costs 8 times, quadratic 64.
+#: What a cache no longer holds costs up to twice as much as well.
+GROWTH_MAX = 24.0
 
 
 def growth(
-    prepare: Callable[[int], Callable[[], object]], count: int, at_once: int = 3
+    prepare: Callable[[int], Callable[[], object]], count: int, at_once: int = 3,
+    most: float = GROWTH_MAX,
 ) -> float:
-    """How many times as much four times the work costs.
+    """How many times as much eight times the work costs.
 
     :param prepare: makes work of a size, which is done once and timed.
-    :param count: the smaller size; milliseconds of work at the least.
-    :param at_once: each size is done so often, the fastest counts.
+    :param count: sizes are half of it and four times as much; milliseconds of work at the least.
+    :param at_once: the smaller size is done so often, the larger one up to so often until the
+        growth is less than ``most``; the fastest counts.
     """
-    few, many = (min(_seconds(prepare(size)) for _ in range(at_once))
-                 for size in (count, 4 * count))
+    few = min(_seconds(prepare(count // 2)) for _ in range(at_once))
+    many = math.inf
+    for _ in range(at_once):
+        many = min(many, _seconds(prepare(4 * count)))
+        if many < few * most:
+            break
     return many / few
 
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -56,20 +57,21 @@ def sources(*folders: str) -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
 def imports(path: Path, *, at_run_time: bool = False) -> set[str]:
     """The absolute modules a file imports, with the names it takes from them.
 
     :param at_run_time: without those that only the type checker sees.
     """
     found = set()
-    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(ast.parse(path.read_text())))
     typing_only = {
-        id(node) for block in ast.walk(tree)
+        id(node) for block in (nodes if at_run_time else ())
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
-    for node in ast.walk(tree):
-        if at_run_time and id(node) in typing_only:
+    for node in nodes:
+        if id(node) in typing_only:
             continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -17,10 +18,18 @@ ALIASES = frozenset(("MASTER", "READ_WRITE", "COMMIT_OFFSET", "SUSPEND", "SUBSCR
                      "UNIT_FLAG", "UNIT_SUB_FLAG", "PERM"))
 
 
+#: A line that may define one, among others: few modules have any, and are read closely.
+LINE = re.compile(rf"^\(?[\w, ]*\b_*(?:{'|'.join(sorted(ALIASES.union(flags.__all__)))})\b",
+                  re.MULTILINE)
+
+
 def assigned(path: Path) -> list[str]:
     """The names that a module gives a number at its top, also several at a time."""
     names: list[str] = []
-    for node in ast.parse(path.read_text()).body:
+    text = path.read_text()
+    if not LINE.search(text):
+        return names
+    for node in ast.parse(text).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
