@@ -12,12 +12,15 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *
  * Standard input has one command a line, its words separated by tabs. What command i prints goes to
  * FOLDER/i.txt, errors included. A command that repeats itself is interrupted when it first waits.
- * A command that does not parse ends the run, as mqadmin exits then.
+ * A command that does not parse ends the run, as mqadmin exits then. One whose answer is late is
+ * run again: mqadmin waits for a few seconds only, some of which a busy machine takes to start it.
  */
 public final class ManyCommands {
     private static final String COMMANDS = "org.apache.rocketmq.tools.command.";
     private static final String SERVICE = "org.apache.rocketmq.common.ServiceThread";
+    private static final String LATE = "RemotingTimeoutException";
     private static final int LOOK_MS = 20;
+    private static final int ATTEMPTS = 3;
 
     private ManyCommands() {
     }
@@ -29,12 +32,15 @@ public final class ManyCommands {
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.split("\t", -1);
             Path file = Path.of(args[0], number++ + ".txt");
-            OutputStream out = Files.newOutputStream(file);
-            try (PrintStream print = new PrintStream(out, true, StandardCharsets.UTF_8)) {
-                System.setOut(print);
-                System.setErr(print);
-                run(new Thread(() -> MQAdminStartup.main0(words, null)));
-            }
+            int attempts = 0;
+            do {
+                OutputStream out = Files.newOutputStream(file);
+                try (PrintStream print = new PrintStream(out, true, StandardCharsets.UTF_8)) {
+                    System.setOut(print);
+                    System.setErr(print);
+                    run(new Thread(() -> MQAdminStartup.main0(words, null)));
+                }
+            } while (++attempts < ATTEMPTS && Files.readString(file).contains(LATE));
         }
         Runtime.getRuntime().halt(0);
     }
