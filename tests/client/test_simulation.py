@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.simulation import ClientSimulation, SimulationFailed
 from twistmq.client.core.consuming import Member
 
-#: About a minute of them.
-SEEDS = range(100)
+#: Half a minute of them.
+SEEDS = range(50)
 
 
 class SimulationTests(SynchronousTestCase):

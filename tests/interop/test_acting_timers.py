@@ -115,9 +115,12 @@ class OurSlaveTests(TimersCase):
 
 
 class OurMasterTests(TimersCase):
-    """Our master with a slave of 5.3.3; what falls due is stored on another one of ours."""
+    """Our master with a slave of 5.3.3; what falls due is stored on another one of ours.
 
-    def test_they_come_once(self) -> None:
+    `python -m tests.long.interop test_acting_timers`.
+    """
+
+    def long_they_come_once(self) -> None:
         """Our master takes the check point of Apache's slave, but for the last moment."""
         namesrv = self.our_name_server()
         other = self.lone(namesrv, "other", brokerName="other", totalReplicas="1")

@@ -79,8 +79,8 @@ def make_stores(folder: Path, _: ExitStack) -> Stores:
     return Stores(folder)
 
 
-class StoreTests(JavaTestCase):
-    """With masters of 5.3.3."""
+class StoreCase(JavaTestCase):
+    """Stores of slaves that brokers take turns over."""
 
     timeout = 900
 
@@ -106,6 +106,10 @@ class StoreTests(JavaTestCase):
             least += 0 if is_last else COUNT
             self.assertGreaterEqual(len(contents.records), least)
 
+
+class StoreTests(StoreCase):
+    """With masters of 5.3.3."""
+
     def test_the_store_of_our_slave(self) -> None:
         """Stopped: Apache's broker opens it, sends, and is stopped; ours opens that."""
         self.pass_on("ours", "stopped", "apache", "ours")
@@ -123,7 +127,17 @@ class StoreTests(JavaTestCase):
         self.pass_on(f"java-{self.version}", "killed", "ours", "apache")
 
 
-class OldStoreTests(StoreTests):
-    """With masters of 4.9.4."""
+class OldStoreTests(StoreCase):
+    """With masters of 4.9.4: `python -m tests.long.interop test_replica_stores`."""
 
     version = "4.9.4"
+
+    def long_our_slave(self) -> None:
+        """Stopped, and killed."""
+        self.pass_on("ours", "stopped", "apache", "ours")
+        self.pass_on("ours", "killed", "apache", "ours")
+
+    def long_apaches_slave(self) -> None:
+        """Stopped, and killed."""
+        self.pass_on(f"java-{self.version}", "stopped", "ours", "apache")
+        self.pass_on(f"java-{self.version}", "killed", "ours", "apache")
