@@ -49,6 +49,8 @@ class Following:
         self._enqueue = enqueue
         self._dequeue = dequeue
         self._delivered = delivered
+        #: The last copied check point, until this broker is a master and has reached it.
+        self._master: TimerCheckpoint | None = None
         #: Whether this broker went on by itself after the last copied check point.
         self.has_gone_on = False
         #: Where the log here ended when the last check point was taken, and the one before it.
@@ -59,8 +61,6 @@ class Following:
     def begin(self) -> None:
         """The store is loaded."""
         self._ends = (self._broker.store.raw.whole_offset,) * 2
-        #: The last copied check point, until this broker is a master and has reached it.
-        self._master: TimerCheckpoint | None = None
 
     def take(self, body: bytes) -> None:
         """Take the master's check point.
@@ -164,5 +164,5 @@ def _decoded(body: bytes) -> TimerCheckpoint:
 
 
 def _version(values: TimerCheckpoint) -> tuple[int, int, int]:
-    """What tells which of two is newer. Source: DataVersion.compare @5.3.3."""
+    """The numbers by which two are compared. Source: DataVersion.compare @5.3.3."""
     return values.state_version, values.counter, values.timestamp

@@ -37,6 +37,18 @@ class FollowingTests(FollowingCase):
         self.copy()
         self.assertEqual(self.slave_service.wheel.count, 1)
 
+    def test_a_check_point_that_comes_before_the_load_is_kept(self) -> None:
+        """The load does not forget where the master is."""
+        self.send(b"a", TIMER_DELAY_MS="5000")
+        self.turn()
+        run_task(self.box, SAVE)
+        self.copy_log()
+        for table in self.tables():
+            table.take(self.box.ask(table.code).body)
+        self.slave_service.following.begin()
+        self.slave_turn()
+        self.assertEqual(self.slave_service.wheel.count, 1)
+
     def test_a_promoted_slave_delivers_the_rest_once(self) -> None:
         """A message that the master delivered before the last copy does not come again."""
         for number in range(10):
@@ -52,7 +64,7 @@ class FollowingTests(FollowingCase):
         self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(10)])
 
     def test_a_slave_is_given_the_check_point_of_the_moment(self) -> None:
-        """What was delivered since the master saved its own does not come again."""
+        """A message delivered since the master saved its own does not come again."""
         for number in range(10):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1000 * (number + 1)))
         run_task(self.box, SAVE)
