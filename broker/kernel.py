@@ -151,6 +151,11 @@ class Kernel:
     def claimed_properties(self) -> frozenset[str]:
         return self.providers.claimed_properties
 
+    @property
+    def delivers(self) -> bool:
+        """Whether it delivers what falls due now."""
+        return self.identity.delivers and not (self.is_slave and self.escape is None)
+
     def use_escape(self, escape: Escape | None) -> None:
         """See the protocol."""
         self.escape = escape

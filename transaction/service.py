@@ -135,7 +135,7 @@ class TransactionService:
     def step(self, now_ms: int) -> Deferred[None] | None:
         """Begin a check or do some of it; waits at its end until what it stored is durable."""
         broker = self._broker
-        if broker.is_slave and (broker.escape is None or not broker.identity.delivers):
+        if broker.is_slave and not broker.delivers:
             self._queues.clear()
             self._checking = None
             return None

@@ -206,9 +206,11 @@ class Broker(Server, Protocol):
     @property
     def escape(self) -> Escape | None:
         """Stores records on other masters, for a slave that stands in for its own; None: it cannot.
-
-        ``identity.delivers`` says whether the slave stands in.
         """
+
+    @property
+    def delivers(self) -> bool:
+        """Whether it delivers what falls due now; a slave does so only by ``escape``."""
 
     def use_escape(self, escape: Escape | None) -> None:
         """Store what a slave that stands in for its master delivers by this; None: it waits."""

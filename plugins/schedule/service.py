@@ -121,8 +121,7 @@ class ScheduleService:
     def deliver(self, now_ms: int) -> None:
         """Deliver what is due, a batch of each level at most."""
         self._has_more = False
-        broker = self._broker
-        if not broker.identity.delivers or (broker.is_slave and broker.escape is None):
+        if not self._broker.delivers:
             return
         for level in self.levels.lengths_ms:
             if level not in self._escaping:

@@ -197,11 +197,11 @@ class TimerService:
         settings, clock = self._broker.settings, self._broker.steady.now_ms
         broker = self._broker
         # A slave that became master, or stands in for it, first enters all that its master had.
-        if self.following.is_behind or (broker.is_slave and not self._delivers):
+        if self.following.is_behind or (broker.is_slave and not broker.delivers):
             self._has_more = self._settling.step() | _repeat(
                 lambda: self.following.step(self._broker.now_ms()), clock, TURN_MS)
             return
-        if not self._delivers:
+        if not broker.delivers:
             return
         self.following.end(now_ms)
         if _repeat(self.delivered.look_on, clock, TURN_MS):
@@ -216,12 +216,6 @@ class TimerService:
             self.enqueue.note_ready(is_stopped=is_stopped)
             ready_ms = self.enqueue.ready_ms
             self._has_more |= _repeat(lambda: self.dequeue.step(ready_ms), clock, TURN_MS // 2)
-
-    @property
-    def _delivers(self) -> bool:
-        """Whether this broker delivers what is due: a slave needs others to store it."""
-        broker = self._broker
-        return broker.identity.delivers and not (broker.is_slave and broker.escape is None)
 
     # --- how far it has come
 
