@@ -14,7 +14,6 @@ from random import Random
 from typing import Final
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
@@ -42,7 +41,7 @@ from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
 from twistmq.broker.request.send_context import LazyBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
-from twistmq.broker.request.send_reply import StoredReplies, StoredReply
+from twistmq.broker.request.send_reply import StoredReplies, StoredReply, settle
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
@@ -426,22 +425,9 @@ class SendRequests:
         safe = self._appender.acknowledgement.wait(offset)
         if safe is None:
             return
-
-        def set_code(code: ResponseCode) -> None:
-            for _, reply in held:
-                reply.code = code
-
-        def refuse(failure: Failure) -> None:
-            # One Deferred holds replies of several writes: none of them may see it fail.
-            assert isinstance(failure.value, RequestRefused)
-            refused = self.refused(failure.value)
-            for _, reply in held:
-                reply.code, reply.remark = refused.code, refused.remark
-                reply.header = refused.header
-
-        safe.addCallbacks(set_code, refuse)
+        until = settle([reply for _, reply in held], safe, self.refused)
         for index, reply in held:
-            replies[index] = DeferredReply(reply, safe)
+            replies[index] = DeferredReply(reply, until)
 
     def refused(self, error: BrokerError) -> Reply:
         """The reply to a refused send: Apache adds region and trace switch to these too."""

@@ -24,7 +24,7 @@ from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["StoredReplies", "StoredReply"]
+__all__ = ["StoredReplies", "StoredReply", "settle"]
 
 #: A member of an enumeration takes ten times as long to look up.
 _SUCCESS: Final = ResponseCode.SUCCESS
@@ -81,6 +81,31 @@ class StoredReply(Reply):
         return super().frame(opaque)
 
 
+def settle(
+    replies: Sequence[Reply], safe: Deferred[ResponseCode], refused: Callable[[BrokerError], Reply]
+) -> Deferred[None]:
+    """Give replies of success the code of an acknowledgement, or what refuses them, once it comes.
+
+    :param replies: more may be added until then.
+    :param safe: fires with the code, or fails with a refusal.
+    :param refused: makes the reply of a refusal.
+    :returns: ``safe``, which does not fail any more.
+    """
+
+    def set_code(code: ResponseCode) -> None:
+        for reply in replies:
+            reply.code = code
+
+    def refuse(failure: Failure) -> None:
+        # One Deferred holds replies of several writes: none of them may see it fail.
+        assert isinstance(failure.value, RequestRefused)
+        by = refused(failure.value)
+        for reply in replies:
+            reply.code, reply.remark, reply.header = by.code, by.remark, by.header
+
+    return safe.addCallbacks(set_code, refuse)
+
+
 class StoredReplies(UnmadeReplies):
     """Say where messages are, each the only one of its request; perhaps once they are safe.
 
@@ -88,6 +113,13 @@ class StoredReplies(UnmadeReplies):
     :param queue_ids: of the queues they were sent to.
     :param store_host: as of ``StoredReply``.
     """
+
+    #: The frames of success, written while the disk works.
+    _ahead: list[bytes] | None = None
+    #: Has the code of all, or what refuses them all; None: they did not wait.
+    _outcome: Reply | None = None
+    #: It, and the replies that were asked for before the messages were safe.
+    _waiting: list[Reply]
 
     def __init__(
         self, records: Sequence[MessageRecord], queue_ids: Sequence[int], store_host: bytes,
@@ -97,12 +129,6 @@ class StoredReplies(UnmadeReplies):
         self._queue_ids = queue_ids
         self._store_host = store_host
         self._maker = maker
-        #: The frames of success, written while the disk works.
-        self._ahead: list[bytes] = []
-        #: Replies that were asked for before the messages were safe.
-        self._given: list[Reply] = []
-        self._code = _SUCCESS
-        self._refused: Reply | None = None
 
     def wait(
         self, safe: Deferred[ResponseCode], refused: Callable[[BrokerError], Reply],
@@ -110,25 +136,13 @@ class StoredReplies(UnmadeReplies):
     ) -> None:
         """Let the replies wait until the messages are safe.
 
-        :param safe: fires with the code of the replies, or fails with what refuses them all.
-        :param refused: makes the reply of a refusal.
+        :param safe: see ``settle``; so ``refused``.
         """
         self._ahead = self._maker.frames(
             requests, self._records, self._queue_ids, self._store_host)
-
-        def set_code(code: ResponseCode) -> None:
-            self._code = code
-            for reply in self._given:
-                reply.code = code
-
-        def refuse(failure: Failure) -> None:
-            # Other replies may wait for the same Deferred: none of them may see it fail.
-            assert isinstance(failure.value, RequestRefused)
-            self._refused = by = refused(failure.value)
-            for reply in self._given:
-                reply.code, reply.remark, reply.header = by.code, by.remark, by.header
-
-        self.until = safe.addCallbacks(set_code, refuse)
+        self._outcome = Reply()
+        self._waiting = [self._outcome]
+        self.until = settle(self._waiting, safe, refused)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -146,12 +160,13 @@ class StoredReplies(UnmadeReplies):
             self._records[index], self._queue_ids[index], self._store_host, self._maker)
         if self.until is None:
             return reply
-        self._given.append(reply)
+        self._waiting.append(reply)
         return DeferredReply(reply, self.until)
 
     def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
-        if self._refused is None and self._code == _SUCCESS:
-            return self._ahead or self._maker.frames(
+        outcome = self._outcome
+        if outcome is None or outcome.code == _SUCCESS:
+            return self._ahead if self._ahead is not None else self._maker.frames(
                 requests, self._records, self._queue_ids, self._store_host)
         found = []
         for request, record, queue_id in zip(
@@ -159,6 +174,6 @@ class StoredReplies(UnmadeReplies):
             opaque = request.command.opaque
             if not request.command.flag & ONEWAY_FLAG:
                 found.append(self._maker.frame(
-                    self._code, opaque, record, queue_id, self._store_host)
-                    if self._refused is None else self._refused.frame(opaque))
+                    outcome.code, opaque, record, queue_id, self._store_host)
+                    if outcome.header is None else outcome.frame(opaque))
         return found
