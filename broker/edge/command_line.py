@@ -12,7 +12,6 @@ Source: ServerUtil, BrokerStartup, NamesrvStartup @5.3.3.
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -30,14 +29,12 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 from twistmq.broker.supervisor.members import members_of
 from twistmq.client.commands import NAMES, command_named
+from twistmq.client.commands.common import run_command
 
 __all__ = ["main", "parse_overrides", "print_each", "print_settings", "put_ports",
            "twistmq", "version_text"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: The exit status of a program that Ctrl-C ended.
-EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 def parse_overrides(pairs: Sequence[str], name_servers: str | None = None) -> dict[str, str]:
@@ -274,13 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :returns: the exit status.
     """
     try:
-        status = twistmq.main(arguments, prog_name="twistmq", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return _usage_status(error)
-    except click.Abort:
-        return EXIT_INTERRUPTED
+        return run_command(twistmq, arguments, "twistmq", _usage_status)
     except SettingsError as error:
         click.echo(f"twistmq: {error}", err=True)
         return boot.exit_status(error)
-    return status if isinstance(status, int) else boot.EXIT_OK

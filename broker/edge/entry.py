@@ -17,25 +17,10 @@ def main() -> int:
     """Run the command line of this process; :returns: the exit status."""
     words = sys.argv[1:]
     if words and words[0] in NAMES:
-        return _run_client(*words)
+        from twistmq.client.commands.common import run_command
+
+        return run_command(command_named(words[0]), words[1:], f"twistmq {words[0]}",
+                           lambda _: EXIT_USAGE, help_option_names=["-h", "--help"])
     from twistmq.broker.edge import command_line
 
     return command_line.main()
-
-
-def _run_client(name: str, *words: str) -> int:
-    """Run a command of the client as ``command_line`` does."""
-    import click
-
-    from twistmq.client.commands.common import EXIT_INTERRUPTED
-
-    try:
-        status = command_named(name).main(
-            list(words), prog_name=f"twistmq {name}", standalone_mode=False,
-            help_option_names=["-h", "--help"])
-    except click.ClickException as error:
-        error.show()
-        return EXIT_USAGE
-    except click.Abort:
-        return EXIT_INTERRUPTED
-    return status if isinstance(status, int) else 0

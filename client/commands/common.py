@@ -5,16 +5,37 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "Bar", "arguments_of", "client_options", "guarded"]
+__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "Bar", "arguments_of", "client_options", "guarded",
+           "run_command"]
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
+
+
+def run_command(
+    command: click.Command, words: Sequence[str] | None, program: str,
+    usage_status: Callable[[click.ClickException], int], **context: Any,
+) -> int:
+    """Run a command, with its errors on standard error; :returns: the exit status.
+
+    :param words: None: those of this process.
+    :param usage_status: the status for a command line that the command does not take.
+    :param context: more for click's context.
+    """
+    try:
+        status = command.main(words, prog_name=program, standalone_mode=False, **context)
+    except click.ClickException as error:
+        error.show()
+        return usage_status(error)
+    except click.Abort:
+        return EXIT_INTERRUPTED
+    return status if isinstance(status, int) else 0
 
 
 @contextmanager
