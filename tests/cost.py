@@ -10,7 +10,7 @@ from collections.abc import Callable
 __all__ = ["GROWTH_MAX", "growth"]
 
 #: Eight times the work may cost so many times as much: linear work costs 8 times, quadratic 64.
-#: What a cache no longer holds costs up to twice as much as well.
+#: Work on memory that no cache holds costs up to twice as much as well.
 GROWTH_MAX = 24.0
 
 

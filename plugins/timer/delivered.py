@@ -29,7 +29,7 @@ _MARK: Final = f"{names.TIMER_OUT_MS}\1".encode()
 #: Messages of the log that are looked at in one go.
 _LOOK_COUNT: Final = 64
 
-#: What tells one delivery from others.
+#: The marks of one delivery: topic, queue, birth, keys, time, times rolled, body.
 _Key = tuple[str, int, int, str | None, str | None, str | None, int]
 
 

@@ -1,7 +1,7 @@
 """Due messages of a slave that stands in for its master: other masters store them.
 
-One batch is on its way at a time. What no other broker takes is tried again a second later, for as
-long as the slave stands in; it waits for the slave's master then.
+One batch is on its way at a time. Messages that no other broker takes are tried again a second
+later, for as long as the slave stands in. Then they wait for the slave's master.
 
 Source: TimerMessageStore.doPut, EscapeBridge.putMessage @5.3.3.
 """

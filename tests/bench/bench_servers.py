@@ -27,7 +27,7 @@ from peer import PATIENT, Peer
 #: Request codes that every broker and name server answers.
 CLUSTER_INFO, BROKER_CONFIG = 106, 26
 Values = dict[str, float]
-#: What Peer gives Apache's broker; ours gets the same.
+#: The settings that Peer gives Apache's broker; ours gets the same.
 SAME = ("enablePropertyFilter=true", "traceTopicEnable=true",
         *[f"{name}={value}" for name, value in PATIENT.items()])
 #: How long a server may take to start.

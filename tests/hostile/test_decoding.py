@@ -148,7 +148,7 @@ class MemoryTests(DecodingCase):
 
     #: What may come over what is on the wire, KiB: a few copies of one frame.
     more_max_kib = 160 * 1024
-    #: What is left of 120 MB of frames at most: the allocator keeps pages between them.
+    #: The allocator keeps pages between frames: so much of their 120 MB is left at most.
     growth_max_kib = 96 * 1024
 
     def test_lists_of_names_in_eight_headers(self) -> None:

@@ -73,7 +73,7 @@ def _send(client: PlainClient, number: int) -> None:
 
 
 def _status(client: PlainClient) -> dict[str, str]:
-    """What the broker says of itself."""
+    """The runtime table of the broker."""
     reply = client.call(28).reply
     assert reply is not None and reply.code == 0, reply
     table: dict[str, str] = json.loads(reply.body)["table"]

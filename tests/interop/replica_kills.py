@@ -25,8 +25,8 @@ __all__ = ["PAIRS", "Outcome", "kill_master", "kill_slave", "pair_of", "restart"
 #: Master and slave of each pair: "ours", or a version of Apache's broker.
 PAIRS: Final = {"A": ("ours", "ours"), "B": ("5.3.3", "ours"), "C": ("ours", "5.3.3"),
                 "D": ("4.9.4", "ours"), "E": ("ours", "4.9.4")}
-#: What a send is answered with that no slave has. A master of 4.9.4 says either.
-_ALONE: Final = (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
+#: The answers to a send that no slave has. A master of 4.9.4 gives either.
+ALONE: Final = (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
 #: From the answer that is waited for to the kill, seconds: anywhere in the work.
 _MOMENT: Final = (0.0, 0.5)
 #: Answers with 0 before a kill and after it.
@@ -60,7 +60,7 @@ class Outcome:
             self.problems.append(f"{where} has {len(twice)} twice: {sorted(twice)[:5]}")
 
     def __str__(self) -> str:
-        alone = sum(self.answers[code] for code in _ALONE)
+        alone = sum(self.answers[code] for code in ALONE)
         back = sorted(self.back_seconds) or [0.0]
         return (f"{self.rounds} rounds: {self.answers[0]:,} sends answered with 0, {alone:,} with "
                 f"11 or 12; 0 came again after {back[len(back) // 2]:.1f} s, at most "
@@ -122,7 +122,7 @@ def kill_slave(folder: Path, letter: str, kills: int, seconds: float = 1e9) -> O
             load.wait_for(_ENOUGH)
             _wait_a_moment(chance)
             slave.end(signal.SIGKILL)
-            load.wait_for_any(_ALONE)
+            load.wait_for_any(ALONE)
             slave.start()
             outcome.back_seconds.append(load.wait_for(1))
             load.wait_for(_ENOUGH)

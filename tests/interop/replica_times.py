@@ -36,7 +36,7 @@ class Report(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What a master sent at once; ``size`` 0: a heartbeat. ``at`` as of a report."""
+    """A frame of a master; ``size`` 0: a heartbeat. ``at`` as of a report."""
 
     at: float
     offset: int
@@ -68,13 +68,13 @@ class Link:
         return data, ends
 
     def reports(self) -> list[Report]:
-        """What the slave reported."""
+        """The reports of the slave."""
         data, ends = self._ends("slave")
         return [Report(_when(ends, at + _REPORT.size), _REPORT.unpack_from(data, at)[0])
                 for at in range(0, len(data) - _REPORT.size + 1, _REPORT.size)]
 
     def frames(self) -> list[Frame]:
-        """What the master sent."""
+        """The frames of the master."""
         data, ends = self._ends("master")
         found, at = [], 0
         while len(data) - at >= _HEAD.size:

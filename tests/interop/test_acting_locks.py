@@ -34,10 +34,7 @@ class StrictLockTests(ActingCase):
     def test_each_asks_the_other(self) -> None:
         """A queue that one of them has given away is given by neither; none while one is gone."""
         namesrv = self.our_name_server()
-        java = self.java(namesrv)
-        master = f"127.0.0.1:{java.broker_port}"
-        wait_until(lambda: self.is_active(master) == "true", "the master is online", PATIENCE)
-        slave = self.lone(namesrv, "slave", brokerRole="SLAVE", brokerId="1")
+        java, master, slave = self.apaches_master(namesrv)
         address = slave.kernel.broker_address
         self.create(master)
         self.wait_for_route(namesrv, {0: master, 1: address}, 6)

@@ -61,6 +61,13 @@ class ActingCase(PairCase):
         return self.start_apache(name, with_namesrv=False, namesrv_address=namesrv, settings={
             **COMMON, **self.settings, **settings})
 
+    def apaches_master(self, namesrv: str) -> tuple[Any, str, LoneBroker]:
+        """A master of Apache's that is online, its address, and a slave of ours."""
+        java = self.java(namesrv)
+        master = f"127.0.0.1:{java.broker_port}"
+        wait_until(lambda: self.is_active(master) == "true", "the master is online", PATIENCE)
+        return java, master, self.lone(namesrv, "slave", brokerRole="SLAVE", brokerId="1")
+
     @staticmethod
     def ask(address: str, code: int, header: CommandHeader | None = None) -> Any:
         with RawClient(address) as client:
@@ -147,10 +154,7 @@ class OurSlaveTests(ActingCase):
     def test_it_stands_in_while_the_master_is_dead(self) -> None:
         """It is shown as the master once that is killed, until it is back."""
         namesrv = self.name_server()
-        java = self.java(namesrv)
-        master = f"127.0.0.1:{java.broker_port}"
-        wait_until(lambda: self.is_active(master) == "true", "the master is online", PATIENCE)
-        slave = self.lone(namesrv, "slave", brokerRole="SLAVE", brokerId="1")
+        java, master, slave = self.apaches_master(namesrv)
         address = slave.kernel.broker_address
         self.create(master)
         self.assertEqual(set(self.send(master, 20)), {0})

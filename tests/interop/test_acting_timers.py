@@ -95,12 +95,8 @@ class OurSlaveTests(TimersCase):
         """The master that returns delivers none of what the slave has had stored."""
         namesrv = self.our_name_server()
         other = f"127.0.0.1:{self.java(namesrv, brokerName='other').broker_port}"
-        java = self.java(namesrv)
-        master = f"127.0.0.1:{java.broker_port}"
-        for address in (master, other):
-            wait_until(lambda address=address: self.is_active(address) == "true", "it is active",
-                       PATIENCE)
-        slave = self.lone(namesrv, "slave", brokerRole="SLAVE", brokerId="1")
+        java, master, slave = self.apaches_master(namesrv)
+        wait_until(lambda: self.is_active(other) == "true", "the other is active", PATIENCE)
         self.create(master, other)
         self.wait_for_route(namesrv, {0: master, 1: slave.kernel.broker_address}, 6)
         wait_until(lambda: "T" in slave.kernel.topic_config.table, "the topic is copied")

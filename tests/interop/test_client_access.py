@@ -110,7 +110,7 @@ def our_round(where: str, topic: str, group: str, expected: int, **options: Any)
 
 
 def bodies(*names: str) -> list[str]:
-    """What is sent by those."""
+    """The requests that those send."""
     return sorted(f"{name}-{number}" for name in names for number in range(COUNT))
 
 

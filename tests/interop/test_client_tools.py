@@ -169,7 +169,7 @@ class CloneTests(ClientTestCase):
                       f"destGroup=[{destination}], topic[Clone]", printed)
 
     def java(self, broker: Broker) -> list[int]:
-        """What Apache's member of the group Clone gets, with twenty more once it has the queues."""
+        """The messages that Apache's member of the group Clone gets; twenty are sent meanwhile."""
         java = JavaProcess(broker.client_version, "GroupMember", broker.where, "Clone",
                            "CloneOrder", "1")
         self.addCleanup(java.close)

@@ -60,7 +60,7 @@ class PairToolTests(PairCase):
         return Pair(master.namesrv_address, master.broker_address, slave.address)
 
     def printed(self, make: Callable[[], Pair]) -> dict[str, str]:
-        """What the tool prints of a pair."""
+        """The output of the tool for a pair."""
         pair = make()
         wait_until(lambda: slaves_of(pair.master).ha_connection_info, "the slave is there", 60)
         self.assertEqual(set(self.send(pair.master, 20)), {0})

@@ -25,7 +25,7 @@ SLAVES: Final = {"ours": "ours", "java-5.3.3": "5.3.3", "java-4.9.4": "4.9.4"}
 
 
 class Stores:
-    """What slaves of one master left: after a stop, and later after a kill.
+    """The stores that slaves of one master left: after a stop, and later after a kill.
 
     :param folder: the stores are in ``NAME-stopped/store`` and ``NAME-killed/store`` of it.
     """

@@ -18,7 +18,7 @@ from twistmq.broker.testing import RawClient
 VERSIONS = ("5.3.3", "4.9.4")
 #: The defaults of haSendHeartbeatInterval and haHousekeepingInterval, seconds.
 HEARTBEAT, SILENCE = 5.0, 20.0
-#: What the relay sees late or early, seconds.
+#: How late or early the relay may see bytes, seconds.
 GRAIN = 0.1
 #: How much later than asked something may be on a busy machine, seconds.
 BUSY = 5.0
@@ -44,7 +44,7 @@ class TimesCase(JavaTestCase):
         print(f"{what}: {', '.join(f'{each:.3f}' for each in seconds)} s")
 
     def periodic(self, what: str, times: list[float]) -> None:
-        """What is said while nothing else is comes after more than five seconds, each time."""
+        """Heartbeats and reports without need come after more than five seconds, each time."""
         found = gaps(times)
         self.say(what, *found)
         self.assertGreaterEqual(len(found), BEATS)

@@ -23,7 +23,7 @@ __all__ = ["requests_of"]
 
 TOPICS: Final = ("T0", "T1", "T2", "Ordered", "under_score-dash", "%RETRY%G0")
 GROUPS: Final = ("G0", "G1", "G2")
-#: What the fields of a header are mostly filled with, by name; others by type.
+#: Values of the fields of headers, by name; other fields have one by their type.
 _POOLS: Final[dict[str, Sequence[object]]] = {
     "topic": (*TOPICS * 6, "missing", "été", ""), "consumerGroup": (*GROUPS * 6, "other"),
     "group": GROUPS, "groupName": GROUPS, "producerGroup": ("p", "", "été"),

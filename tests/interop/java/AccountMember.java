@@ -1,4 +1,3 @@
-import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -46,17 +45,7 @@ public final class AccountMember {
         Clients.sendTexts(producer, args[1], "", "java", Integer.parseInt(args[3]));
         System.out.println("sent");
         consumer.start();
-        Thread input = new Thread(AccountMember::readAll);
-        input.setDaemon(true);
-        input.start();
-        int told = 0;
-        while (input.isAlive()) {
-            for (; told < sink.size(); told++) {
-                System.out.println("got " + sink.bodies().get(told));
-            }
-            System.out.flush();
-            TimeUnit.MILLISECONDS.sleep(20);
-        }
+        Clients.tellWhileThereIsInput(sink);
         consumer.shutdown();
         producer.shutdown();
         System.out.println("left");
@@ -67,15 +56,5 @@ public final class AccountMember {
         String key = System.getProperty("member.access_key");
         return key == null ? null : new AclClientRPCHook(new SessionCredentials(
             key, System.getProperty("member.secret_key"), System.getProperty("member.token")));
-    }
-
-    private static void readAll() {
-        try {
-            while (System.in.read() >= 0) {
-                continue;
-            }
-        } catch (java.io.IOException e) {
-            e.printStackTrace();
-        }
     }
 }

@@ -1,4 +1,3 @@
-import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 
 /**
@@ -23,29 +22,9 @@ public final class CastMember {
             consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
         consumer.registerMessageListener(sink);
         consumer.start();
-        int told = 0;
-        Thread input = new Thread(CastMember::readAll);
-        input.setDaemon(true);
-        input.start();
-        while (input.isAlive()) {
-            for (; told < sink.size(); told++) {
-                System.out.println("got " + sink.bodies().get(told));
-                System.out.flush();
-            }
-            TimeUnit.MILLISECONDS.sleep(20);
-        }
+        Clients.tellWhileThereIsInput(sink);
         consumer.shutdown();
         System.out.println("left");
         System.exit(0);
-    }
-
-    private static void readAll() {
-        try {
-            while (System.in.read() >= 0) {
-                continue;
-            }
-        } catch (java.io.IOException e) {
-            e.printStackTrace();
-        }
     }
 }

@@ -3,6 +3,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -34,6 +35,35 @@ final class Clients {
 
     static void use(String namesrvAddress) {
         namesrv = namesrvAddress;
+    }
+
+    /** Reads standard input; the thread ends with it. */
+    static Thread readInput() {
+        Thread input = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                    continue;
+                }
+            } catch (java.io.IOException e) {
+                e.printStackTrace();
+            }
+        });
+        input.setDaemon(true);
+        input.start();
+        return input;
+    }
+
+    /** Prints each body that comes, until standard input ends. */
+    static void tellWhileThereIsInput(Sink sink) throws InterruptedException {
+        Thread input = readInput();
+        int told = 0;
+        while (input.isAlive()) {
+            for (; told < sink.size(); told++) {
+                System.out.println("got " + sink.bodies().get(told));
+            }
+            System.out.flush();
+            TimeUnit.MILLISECONDS.sleep(20);
+        }
     }
 
     static String instance() {

@@ -42,9 +42,7 @@ public final class GroupMember {
         orderly.start();
         tell("started", args[1]);
         String[] told = {"", ""};
-        Thread input = new Thread(GroupMember::readAll);
-        input.setDaemon(true);
-        input.start();
+        Thread input = Clients.readInput();
         while (input.isAlive()) {
             told[0] = held(concurrent, args[1], told[0]);
             told[1] = held(orderly, args[2], told[1]);
@@ -54,16 +52,6 @@ public final class GroupMember {
         leave(orderly);
         tell("left", args[1]);
         System.exit(0);
-    }
-
-    private static void readAll() {
-        try {
-            while (System.in.read() >= 0) {
-                continue;
-            }
-        } catch (java.io.IOException e) {
-            e.printStackTrace();
-        }
     }
 
     private static String held(DefaultMQPushConsumer consumer, String topic, String before) {

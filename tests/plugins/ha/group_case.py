@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import run_task
+from tests.plugins.logs import copy_log
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError, RemotingConnectError
 from twistmq.broker.testing.disk import MemoryDisk
@@ -94,12 +95,7 @@ class GroupCase(SynchronousTestCase):
 
     def copy_log(self) -> None:
         """Give the slave the bytes of the log that it lacks, and make them readable."""
-        ours, theirs = self.slave.kernel.store, self.master.kernel.store
-        while ours.commit_log.max_offset < theirs.commit_log.max_offset:
-            offset = ours.commit_log.max_offset
-            ours.raw.append(offset, theirs.raw.read(offset, 32_768))
-        while ours.dispatch.step():
-            pass
+        copy_log(self.slave, self.master)
 
     def pass_time(self, elapsed_ms: int = 5000) -> None:
         """Let time pass on the slave, whose tables are copied meanwhile."""

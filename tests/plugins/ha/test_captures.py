@@ -32,7 +32,7 @@ def log_of(version: str) -> bytes:
 
 
 def streams(version: str) -> Iterator[tuple[int, bytes]]:
-    """What a slave reported first, and all that the master sent it."""
+    """The first report of a slave, and all bytes that the master sent it."""
     for path in sorted((GOLDEN / version).glob("from-*.gz")):
         yield int(path.stem.removeprefix("from-")), gzip.decompress(path.read_bytes())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.kernel_case import run_all, run_task
+from tests.plugins.logs import copy_log
 from tests.plugins.timer.case import SAVE, TURN, TimerTestCase, shrink_wheel
 from twistmq.broker.request.synced_table import SyncedTable
 from twistmq.broker.testing.disk import FaultyDisk
@@ -34,12 +35,7 @@ class FollowingCase(TimerTestCase):
 
     def copy_log(self) -> None:
         """Give the slave the bytes that it lacks."""
-        ours, theirs = self.slave.kernel.store, self.box.kernel.store
-        while ours.commit_log.max_offset < theirs.commit_log.max_offset:
-            offset = ours.commit_log.max_offset
-            ours.raw.append(offset, theirs.raw.read(offset, 32_768))
-        while ours.dispatch.step():
-            pass
+        copy_log(self.slave, self.box)
 
     def tables(self) -> list[SyncedTable]:
         return list(self.slave.kernel.hooks.collect_synced_tables())

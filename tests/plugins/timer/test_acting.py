@@ -67,7 +67,7 @@ class ActingCase(FollowingCase):
 
 
 class StandInTests(ActingCase):
-    """What falls due on the slave."""
+    """Messages that fall due on the slave."""
 
     def test_others_store_what_falls_due(self) -> None:
         """Once, when it is due, as the master would; the slave's log stays as it is."""
@@ -111,7 +111,7 @@ class StandInTests(ActingCase):
         self.assertEqual(self.escaped, [[b"a"]])
 
     def test_what_was_late_already(self) -> None:
-        """What the master had not entered and is due is stored at once."""
+        """A message that is due, and that the master had not entered, is stored at once."""
         self.copy()
         self.send(b"a", TIMER_DELAY_MS="1000")
         self.turns(5000, 5000)
@@ -159,7 +159,7 @@ class StandInTests(ActingCase):
         self.assertEqual(self.escaped, [[b"stays"]])
 
     def test_a_promotion_while_others_answer(self) -> None:
-        """What is on its way is not stored here as well."""
+        """A message that is on its way is not stored here as well."""
         self.at_once = False
         bodies = self.send_each_second(3)
         self.turn()
@@ -176,7 +176,7 @@ class ReturnTests(ActingCase):
     """The master is there again."""
 
     def test_it_delivers_the_rest_once(self) -> None:
-        """What the slave delivered does not come again, what it lacked comes."""
+        """Messages that the slave delivered do not come again; those that it lacked come."""
         bodies = self.send_each_second(8)
         self.turns(1500)
         self.copy()
