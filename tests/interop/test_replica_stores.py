@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -20,26 +21,29 @@ from twistmq.broker.testing import RawClient
 COUNT: Final = 600
 #: One record in so many is looked for by key and by id.
 EVERY: Final = 20
-#: Slaves by the names of their folders.
-SLAVES: Final = {"ours": "ours", "java-5.3.3": "5.3.3", "java-4.9.4": "4.9.4"}
+#: How slaves are ended.
+ENDS: Final = {"stopped": signal.SIGTERM, "killed": signal.SIGKILL}
 
 
 class Stores:
-    """The stores that slaves of one master left: after a stop, and later after a kill.
+    """The stores that slaves of one master left.
 
     :param folder: the stores are in ``NAME-stopped/store`` and ``NAME-killed/store`` of it.
+    :param versions: of Apache's slaves; theirs is ``java-VERSION``, the store of ours is ``ours``.
+    :param ends: of ``ENDS``, one after the other.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, versions: Sequence[str], ends: Sequence[str]) -> None:
         self.folder = folder
         #: All that the master had, by how the slaves were ended.
         self.contents: dict[str, Contents] = {}
+        kinds = {"ours": "ours", **{f"java-{version}": version for version in versions}}
         with Group(folder / "group") as group:
             master = group.ours("master", **FILE_SETTINGS, **{"ha.send_all": "true"})
             slaves = {name: self._slave(group, name, kind, str(number + 1))
-                      for number, (name, kind) in enumerate(SLAVES.items())}
+                      for number, (name, kind) in enumerate(kinds.items())}
             master.start()
-            for how, end in (("stopped", signal.SIGTERM), ("killed", signal.SIGKILL)):
+            for how in ends:
                 with RawClient(master.address, 60) as client:
                     fill(client, COUNT, len(self.contents) * COUNT, "plain")
                     self.contents[how] = Contents.read(client, EVERY)
@@ -48,7 +52,7 @@ class Stores:
                 same_log(master, slaves.values(), 300)
                 for name, slave in slaves.items():
                     self._wait_for_tables(slave)
-                    slave.end(end)
+                    slave.end(ENDS[how])
                     shutil.copytree(slave.log_folder.parent, folder / f"{name}-{how}/store")
 
     @staticmethod
@@ -74,15 +78,21 @@ class Stores:
         wait_until(f"{folder} has the tables", are_saved, 200)
 
 
-def make_stores(folder: Path, _: ExitStack) -> Stores:
-    """Have slaves copy all that a master has."""
-    return Stores(folder)
+def make_killed_stores(folder: Path, _: ExitStack) -> Stores:
+    """Have slaves copy all that a master has, and kill them."""
+    return Stores(folder, ["5.3.3"], ["killed"])
+
+
+def make_all_stores(folder: Path, _: ExitStack) -> Stores:
+    """Have slaves of each version copy all that a master has, stop them, and later kill them."""
+    return Stores(folder, ["5.3.3", "4.9.4"], ["stopped", "killed"])
 
 
 class StoreCase(JavaTestCase):
     """Stores of slaves that brokers take turns over."""
 
     timeout = 900
+    make_stores = staticmethod(make_killed_stores)
 
     def pass_on(self, name: str, how: str, *turns: str) -> None:
         """Let brokers take turns over the store of a slave.
@@ -90,7 +100,7 @@ class StoreCase(JavaTestCase):
         Each finds all that the master had, and ``twistmq store check`` no fault. The last one sends
         no more, those before are ended as the slave was.
         """
-        stores = kept(self, make_stores)
+        stores = kept(self, self.make_stores)
         killed = how == "killed"
         # The other version begins with the slave's store as well.
         folder = self.folder / name
@@ -108,29 +118,36 @@ class StoreCase(JavaTestCase):
 
 
 class StoreTests(StoreCase):
-    """With masters of 5.3.3."""
-
-    def test_the_store_of_our_slave(self) -> None:
-        """Stopped: Apache's broker opens it, sends, and is stopped; ours opens that."""
-        self.pass_on("ours", "stopped", "apache", "ours")
+    """With masters of 5.3.3, of slaves that were killed; each broker after them is killed too."""
 
     def test_the_store_of_our_killed_slave(self) -> None:
-        """Killed, and each broker after it as well."""
+        """Apache's broker opens it, and sends; ours opens that."""
         self.pass_on("ours", "killed", "apache", "ours")
 
-    def test_the_store_of_apaches_slave(self) -> None:
-        """Stopped: ours opens it, sends, and is stopped; Apache's opens that."""
-        self.pass_on(f"java-{self.version}", "stopped", "ours", "apache")
-
     def test_the_store_of_apaches_killed_slave(self) -> None:
-        """Killed, and each broker after it as well."""
+        """Ours opens it, and sends; Apache's opens that."""
         self.pass_on(f"java-{self.version}", "killed", "ours", "apache")
+
+
+class StoppedStoreTests(StoreCase):
+    """The same with stops: `python -m tests.long.interop test_replica_stores`."""
+
+    make_stores = staticmethod(make_all_stores)
+
+    def long_our_slave(self) -> None:
+        """Apache's broker opens it, sends, and is stopped; ours opens that."""
+        self.pass_on("ours", "stopped", "apache", "ours")
+
+    def long_apaches_slave(self) -> None:
+        """Ours opens it, sends, and is stopped; Apache's opens that."""
+        self.pass_on(f"java-{self.version}", "stopped", "ours", "apache")
 
 
 class OldStoreTests(StoreCase):
     """With masters of 4.9.4: `python -m tests.long.interop test_replica_stores`."""
 
     version = "4.9.4"
+    make_stores = staticmethod(make_all_stores)
 
     def long_our_slave(self) -> None:
         """Stopped, and killed."""
