@@ -43,8 +43,8 @@ __all__ = ["Plugin"]
 #: Source: ScheduleMessageService.FIRST_DELAY_TIME, start.
 _FIRST_LOOK_MS = 1000
 _FIRST_SAVE_MS = 10_000
-#: From one copy of the master's offsets to the next, ms. Deliveries since the last one are repeated
-#: by a slave that becomes master. Apache's slaves copy them every 60 s.
+#: From one copy of the master's offsets to the next, ms. A slave that becomes master looks in its
+#: log for deliveries since the last one. Apache's slaves copy them every 60 s, and do not look.
 _COPY_PERIOD_MS = 250
 
 

@@ -30,6 +30,7 @@ from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.observe import Outage
 from twistmq.broker.api.topics import SCHEDULE_TOPIC
 from twistmq.broker.api.wire import properties as names
+from twistmq.plugins.schedule.delivered import Delivered
 from twistmq.plugins.schedule.levels import DelayLevels
 from twistmq.plugins.schedule.records import (
     DELAY_MARK,
@@ -76,6 +77,9 @@ class ScheduleService:
         #: By level what was delivered beyond the next queue offset.
         self._ahead: dict[int, set[int]] = {}
         self._delivered = 0
+        #: The deliveries of a master that this broker followed, and whether it follows one.
+        self._by_master = Delivered(broker.store)
+        self._follows = False
         #: Whether what is appended just now is due.
         self._delivering = False
         self._has_more = False
@@ -123,6 +127,13 @@ class ScheduleService:
         self._has_more = False
         if not self._broker.delivers:
             return
+        if self._follows:
+            self._follows = False
+            self._by_master.look_for(
+                {level: self._corrected_offset(level) for level in self.levels.lengths_ms}, now_ms)
+        if self._by_master.look_on():
+            self._has_more = True
+            return
         for level in self.levels.lengths_ms:
             if level not in self._escaping:
                 self._deliver_level(level, now_ms)
@@ -132,6 +143,8 @@ class ScheduleService:
         due, next_offset = self._due(level, offset, now_ms)
         if next_offset == offset:
             return
+        # Those that are not to be delivered take no time.
+        self._has_more |= not due
         if self._broker.is_slave:
             self._escape(level, offset, due, next_offset)
         else:
@@ -226,6 +239,8 @@ class ScheduleService:
                         self.log.info(
                             "message {offset} of delay level {number} is not delivered: its topic "
                             "{topic} was deleted", offset=offset, number=level, topic=record.topic)
+                    elif self._by_master.has(level, offset, record):
+                        self._ahead.setdefault(level, set()).add(offset)
                     else:
                         due.append((offset, record))
                 except BrokerError as error:
@@ -285,6 +300,7 @@ class ScheduleService:
         theirs = DelayOffsetSerializeWrapper.decode(body)
         self.offsets = dict(theirs.offset_table)
         self._ahead.clear()
+        self._follows = True
         if theirs.data_version is not None:
             self.data_version.assign(theirs.data_version)
 

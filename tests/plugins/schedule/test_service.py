@@ -303,6 +303,67 @@ class ProgressTests(DelayTestCase):
         self.let_pass(5000)
         self.assertEqual(self.bodies(), [b"3"])
 
+    def test_what_a_lost_master_delivered_last_does_not_come_again(self) -> None:
+        """A slave finds it in its log, though the last copied offsets do not say so."""
+        self.send(b"before", 1)
+        self.let_pass(500)
+        for number in range(150):
+            self.send(b"%d" % number, 1 + number % 2, queue_id=number % 3)
+        # Twice the same message: each of them comes.
+        same = send_header("T", self.box.now_ms, queue_id=1, properties={
+            "DELAY": "1", "UNIQ_KEY": "same"})
+        for _ in range(2):
+            self.box.ask(RequestCode.SEND_MESSAGE_V2, same, b"same")
+        self.let_pass(600)
+        [table] = self.box.kernel.hooks.collect_synced_tables()
+        copied = self.box.ask(table.code).body
+        self.assertEqual(self.bodies(), [b"before"])
+        self.let_pass(500)
+        delivered = self.all_bodies()
+        self.assertEqual((len(delivered), delivered.count(b"same")), (78, 2))
+        self.box.kernel.set_role("SLAVE", 1)
+        table.take(copied)
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.send(b"after", 1)
+        with capturedLogs() as events:
+            self.let_pass(500)
+            self.assertEqual(self.all_bodies(), delivered)
+        self.assertIn("77 delayed messages were delivered by the master after its last copied "
+                      "offsets", [formatEvent(event) for event in events])
+        self.let_pass(5000)
+        self.assertEqual(sorted(self.all_bodies()), sorted(
+            [b"before", b"same", b"same", b"after"] + [b"%d" % number for number in range(150)]))
+
+    def test_of_a_message_that_was_sent_twice_the_second_comes(self) -> None:
+        """The master had delivered the first, and had told its offset or not."""
+        for is_told in (False, True):
+            begin = len(self.stored())
+            same = send_header("T", self.box.now_ms, queue_id=1, properties={
+                "DELAY": "1", "UNIQ_KEY": f"same {is_told}"})
+            self.box.ask(RequestCode.SEND_MESSAGE_V2, same, b"same")
+            for number in range(BATCH_COUNT):
+                self.send(b"%d" % number, 1)
+            self.box.ask(RequestCode.SEND_MESSAGE_V2, same, b"same")
+            [table] = self.box.kernel.hooks.collect_synced_tables()
+            copied = self.box.ask(table.code).body
+            self.box.now_ms += 1000
+            [task] = [task for task in self.box.kernel.periodic_tasks
+                      if task.name == "deliver delayed messages"]
+            task.run(self.box.now_ms)
+            self.assertEqual(len(self.stored()), begin + BATCH_COUNT)
+            if is_told:
+                copied = self.box.ask(table.code).body
+            self.box.kernel.set_role("SLAVE", 1)
+            table.take(copied)
+            self.box.kernel.set_role("ASYNC_MASTER", 0)
+            self.let_pass(100)
+            self.assertEqual(sorted(self.bodies()[begin:]), sorted(
+                [b"same", b"same"] + [b"%d" % number for number in range(BATCH_COUNT)]))
+
+    def all_bodies(self) -> list[bytes]:
+        """Of the messages in three queues."""
+        return [each.body for queue_id in range(3) for each in self.stored(queue_id=queue_id)]
+
     def saved(self) -> dict[int, int]:
         return DelayOffsetSerializeWrapper.decode_saved(self.disk.read_file(OFFSETS)).offset_table
 
@@ -417,7 +478,10 @@ class FaultTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"0", b"1", b"2"])
 
     def test_one_refused(self) -> None:
-        """One message that is refused for a while holds up the others, which come once."""
+        """One message that is refused for a while holds up the others, which come once.
+
+        Here, and on a slave that takes over.
+        """
         refuse = False
 
         @hookimpl
@@ -434,6 +498,13 @@ class FaultTests(DelayTestCase):
             self.send(b"%d" % number, 1, topic="T" if number else "U")
         refuse = True
         self.let_pass(1000)
+        self.assertEqual((self.bodies("U"), self.bodies()), ([b"0"], [b"2", b"3"]))
+        [table] = self.box.kernel.hooks.collect_synced_tables()
+        self.box.kernel.set_role("SLAVE", 1)
+        table.take(self.box.ask(table.code).body)
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.let_pass(100)
+        self.let_pass(100)
         self.assertEqual((self.bodies("U"), self.bodies()), ([b"0"], [b"2", b"3"]))
         refuse = False
         self.let_pass(100)
