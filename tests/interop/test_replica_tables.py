@@ -23,6 +23,10 @@ from twistmq.broker.wire.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
 )
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicQueueMappingDetail,
+)
 
 #: A Java master's change is on our slave after this time, s.
 WITHIN_SECONDS = 5.0
@@ -66,6 +70,45 @@ class JavaMasterTests(JavaTestCase):
                 and topics.topic_config_table.items() <= ours.table.items()
                 and groups.subscription_group_table.items() <= our_groups.table.items())
 
+    def has_more(self, slave: LoneBroker) -> bool:
+        """Whether static topics and request modes of the slave are the master's."""
+        with slave.client() as client:
+            mappings = [
+                (tables.topic_queue_mapping_detail_map, tables.mapping_data_version)
+                for tables in (TopicConfigSerializeWrapper.decode_reply(body) for body in (
+                    self.ask(RequestCode.GET_ALL_TOPIC_CONFIG),
+                    client.request(RequestCode.GET_ALL_TOPIC_CONFIG).body))]
+            modes = [json.loads(body) for body in (
+                self.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
+                client.request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body)]
+        return mappings[0] == mappings[1] and modes[0] == modes[1]
+
+    def change_more(self, slave: LoneBroker) -> None:
+        """A static topic and a request mode are created; the topic is deleted."""
+        name = "broker-peer"
+        self.ask(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, CreateTopicRequestHeader(
+            topic="S", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
+            topic_filter_type="SINGLE_TAG"), TopicQueueMappingDetail(
+                topic="S", total_queues=2, bname=name, epoch=9, hosted_queues={
+                    number: [LogicQueueMappingItem(0, number, name, 0)] for number in range(2)},
+            ).encode())
+        self.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps({
+            "topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 3}).encode())
+
+        def has(topic: str) -> bool:
+            with slave.client() as client:
+                reply = client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+                modes = client.request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body
+            tables = TopicConfigSerializeWrapper.decode_reply(reply.body)
+            return topic in (tables.topic_queue_mapping_detail_map or {}) and (
+                b'"popShareQueueNum":3' in modes)
+
+        wait_until(lambda: has("S") and self.has_more(slave), "the mapping and the mode",
+                   WITHIN_SECONDS)
+        self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="S"))
+        wait_until(lambda: not has("S") and self.has_more(slave), "the mapping is deleted",
+                   WITHIN_SECONDS)
+
     def test_topics_and_groups_follow_within_five_seconds(self) -> None:
         """Rows that are there, are created, and are deleted."""
         slave = self.start_slave()
@@ -78,6 +121,7 @@ class JavaMasterTests(JavaTestCase):
         wait_until(lambda: "T" in slave.kernel.topic_config.table and self.is_same(slave),
                    "what was created", WITHIN_SECONDS)
         self.assertEqual(slave.kernel.subscription_group.table["g"].retry_max_times, 3)
+        self.change_more(slave)
         self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
         wait_until(lambda: "T" not in slave.kernel.topic_config.table and self.is_same(slave),
                    "what was deleted", WITHIN_SECONDS)
@@ -88,6 +132,9 @@ class OldJavaMasterTests(JavaMasterTests):
 
     version = "4.9.4"
     attributes = None
+
+    def change_more(self, slave: LoneBroker) -> None:
+        """It has neither static topics nor request modes."""
 
 
 class JavaSlaveTests(JavaTestCase):
