@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Final, TypeVar
 
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
@@ -48,6 +49,8 @@ log = logging.getLogger("twistmq.client")
 
 #: The first commit, ms. Source: MQClientInstance.startScheduledTask.
 COMMIT_FIRST_MS: Final = 10_000
+#: Each so many commits are of all queues, also of those that have not changed.
+ALL_COMMITTED_EVERY: Final = 3
 #: When a retry topic that was just made is looked for, ms.
 _RETRY_TOPIC_MS: Final = 1000
 
@@ -178,11 +181,16 @@ class Member(Results[T]):
 
     # --- offsets
 
-    async def commit(self, queues: Sequence[Held[T]] | None = None) -> None:
-        """Commit how far the queues have come, those that changed since the last time."""
+    async def commit(
+        self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
+    ) -> None:
+        """Commit how far the queues have come.
+
+        :param again: also queues that have not changed since the last time.
+        """
         table = {held.queue: held.window.committable
                  for held in (self.held.values() if queues is None else queues)
-                 if held.window.committable != held.committed}
+                 if again or held.window.committable != held.committed}
         if not table:
             return
         kept = await self.offsets.write(table)
@@ -212,8 +220,10 @@ class Member(Results[T]):
 
     async def _commit_always(self) -> None:
         await self.tasks.sleep(min(COMMIT_FIRST_MS, self.options.commit_ms * 2))
-        while True:
-            await self.commit()
+        for number in count(1):
+            # A late commit of the member before may have set a queue back at the broker.
+            await self.commit(again=(
+                not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0))
             await self.tasks.sleep(self.options.commit_ms)
 
     # --- the end

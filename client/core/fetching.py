@@ -104,15 +104,10 @@ class Fetcher(Generic[T]):
         held.window.pulled_ms = now_ms
         name = client.routes.broker_of(held.queue)
         address = client.routes.reader(name, held.broker_id)
-        is_master = held.broker_id == 0
-        committable = held.window.committable
-        commit = (committable if committable > 0 and is_master
-                  and not member.options.is_broadcast else None)
         header = pull_header(
             held.queue, held.next_offset, member.group, max_count=member.options.pull_count,
             expression=None, expression_type=held.subscription.kind, hold_ms=HOLD_MS,
-            sub_version=member.sub_version, commit_offset=commit,
-            max_bytes=member.options.pull_bytes)
+            sub_version=member.sub_version, max_bytes=member.options.pull_bytes)
         under_way = member.flow.begin(now_ms)
         try:
             reply = await client.engine.invoke(address, RequestCode.PULL_MESSAGE, header,
@@ -120,8 +115,6 @@ class Fetcher(Generic[T]):
             result = pull_result(reply, address)
             if held.window.is_dropped:
                 return 0
-            if commit is not None:
-                held.committed = commit
             duration_ms = client.tasks.now_ms - now_ms
             await self._take(held, result, duration_ms)
         finally:

@@ -20,6 +20,7 @@ from twistmq.broker.wire.bodies import Body, MessageQueue
 from twistmq.broker.wire.header import Int64
 from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.core.client import ClientCore
+from twistmq.client.core.tasks import Task
 from twistmq.client.errors import refusal
 
 __all__ = ["FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets"]
@@ -49,6 +50,8 @@ class RemoteOffsets:
     def __init__(self, client: ClientCore, group: str) -> None:
         self._client = client
         self._group = group
+        #: The last commit of each queue that is not answered.
+        self._under_way: dict[MessageQueue, Task[None]] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See :class:`OffsetStore`."""
@@ -67,8 +70,7 @@ class RemoteOffsets:
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """See :class:`OffsetStore`. Commits go to the master, or to a slave when it is gone."""
         kept: dict[MessageQueue, int] = {}
-        asking = {queue: self._client.tasks.spawn(self._commit(queue, offset), "commit")
-                  for queue, offset in offsets.items()}
+        asking = {queue: self._begin(queue, offset) for queue, offset in offsets.items()}
         outcomes = await self._client.tasks.all_of(list(asking.values()))
         for queue, outcome in zip(asking, outcomes, strict=True):
             if isinstance(outcome, BaseException):
@@ -78,7 +80,28 @@ class RemoteOffsets:
                 kept[queue] = offsets[queue]
         return kept
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+    def _begin(self, queue: MessageQueue, offset: int) -> Task[None]:
+        """Commit once the commit before is answered.
+
+        Apache's broker handles requests of one connection on several threads: a later commit may
+        be handled first, and the group would go back to the earlier one.
+        """
+        task = self._client.tasks.spawn(
+            self._commit(queue, offset, self._under_way.get(queue)), "commit")
+        self._under_way[queue] = task
+
+        def end(_: object) -> None:
+            if self._under_way.get(queue) is task:
+                del self._under_way[queue]
+
+        task.when_done(end)
+        return task
+
+    async def _commit(
+        self, queue: MessageQueue, offset: int, before: Task[None] | None
+    ) -> None:
+        if before is not None:
+            await self._client.tasks.all_of([before])
         header = headers.UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
             commit_offset=offset)

@@ -115,7 +115,9 @@ class PopMember(Member[T]):
                 source.is_paused = paused
         self.popping.wake()
 
-    async def commit(self, queues: Sequence[Held[T]] | None = None) -> None:
+    async def commit(
+        self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
+    ) -> None:
         """Wait until the acknowledgements under way have ended."""
         await self.acks.flush()
 

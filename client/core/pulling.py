@@ -14,7 +14,6 @@ from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import (
     MASTER_ID,
-    PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
 )
@@ -45,22 +44,20 @@ _RETRY_TOPIC: Final = RETRY_TOPIC.encode()
 def pull_header(
     queue: MessageQueue, offset: int, group: str, *, max_count: int = 32,
     expression: str | None = "*", expression_type: str = "TAG", hold_ms: int = 0,
-    sub_version: int = 0, commit_offset: int | None = None, max_bytes: int = PULL_BYTES,
+    sub_version: int = 0, max_bytes: int = PULL_BYTES,
 ) -> PullMessageRequestHeader:
-    """The header of a pull.
+    """The header of a pull, which commits nothing: another commit might overtake it.
 
     :param queue: with the topic's name at brokers.
     :param group: the group's name at brokers.
     :param expression: of the filter; None: that of the group's heartbeat.
     :param hold_ms: how long the broker may wait for a message.
-    :param commit_offset: an offset to commit on the way; None: none.
     """
     flags = ((PULL_SUBSCRIPTION if expression is not None else 0)
-             | (PULL_SUSPEND if hold_ms else 0)
-             | (PULL_COMMIT_OFFSET if commit_offset is not None else 0))
+             | (PULL_SUSPEND if hold_ms else 0))
     return PullMessageRequestHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-        max_msg_nums=max_count, sys_flag=flags, commit_offset=commit_offset or 0,
+        max_msg_nums=max_count, sys_flag=flags, commit_offset=0,
         suspend_timeout_millis=hold_ms, sub_version=sub_version, subscription=expression,
         expression_type=expression_type, max_msg_bytes=max_bytes)
 

@@ -73,7 +73,7 @@ class MutationTests(SynchronousTestCase):
         """Messages that were finished since the last commit come again."""
         commit = Member.commit
 
-        async def no_commit(member: Member[Any], queues: Any = None) -> None:
+        async def no_commit(member: Member[Any], queues: Any = None, **_: Any) -> None:
             if not member.is_closing:
                 await commit(member, queues)
 

@@ -12,6 +12,9 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingError
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import PULL_COMMIT_OFFSET
+from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.held import Batch
 from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed
@@ -209,6 +212,59 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(self.broker.members["g"], set())
         self.assertEqual(box.core.members, [])
         self.assertRaises(Closed, box.run, box.member.ready())
+
+    def test_a_commit_waits_for_the_one_before(self) -> None:
+        """A broker may handle the later of two first; a pull commits nothing for that reason."""
+        box = GroupBox(self.broker)
+        commits: list[int | None] = []
+        pulls: list[int] = []
+
+        is_slow = False
+
+        def first_unanswered(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.PULL_MESSAGE:
+                pulls.append(command.header(PullMessageRequestHeader).sys_flag)
+            if is_slow and command.code == RequestCode.UPDATE_CONSUMER_OFFSET and (
+                    command.header(UpdateConsumerOffsetRequestHeader).queue_id
+                    == first.held.queue.queue_id):
+                commits.append(command.header(UpdateConsumerOffsetRequestHeader).commit_offset)
+                if commits == [1]:
+                    return None
+            return self.broker(command)
+
+        box.servers[BROKER] = first_unanswered
+        box.start()
+        first = self.take(box, 1)
+        second = box.member.take(1)
+        while second is not None and second.held is not first.held:
+            second = box.member.take(1)
+        assert second is not None
+        is_slow = True
+        box.member.succeed(first.held, first.messages)
+        while not commits:
+            box.advance(100)
+        box.member.succeed(second.held, second.messages)
+        closing = box.engine.tasks.spawn(box.member.close(1_000))
+        box.advance(4_000)
+        self.assertEqual((commits, closing.is_done), ([1], False))
+        box.advance(2_000)
+        self.assertEqual((commits, closing.is_done), ([1, 2], True))
+        self.assertEqual(self.broker.offsets["g", "T", first.held.queue.queue_id], 2)
+        self.assertTrue(pulls)
+        self.assertFalse(any(flag & PULL_COMMIT_OFFSET for flag in pulls))
+
+    def test_a_queue_that_was_set_back_is_committed_again(self) -> None:
+        """As by a late commit of the member before, within three commits."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        box.member.succeed(batch.held, batch.messages)
+        box.advance(12_000)
+        key = "g", "T", batch.held.queue.queue_id
+        self.assertEqual(self.broker.offsets[key], 3)
+        self.broker.offsets[key] = 1
+        box.advance(16_000)
+        self.assertEqual(self.broker.offsets[key], 3)
 
     def test_close_gives_up_a_handler_that_does_not_end(self) -> None:
         """Its message is not committed and comes again."""
