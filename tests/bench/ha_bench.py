@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """A pair of ours, master and slave, beside a pair of Apache's: in turn, in one run.
 
-  ha_bench.py [asynchronous] [synchronous] [single] [lag] [catch-up]   all when none is named
+  ha_bench.py [asynchronous] [synchronous] [single] [mixed] [lag] [catch-up]
+      all when none is named
       [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 8] [--rounds 5] [--rate 5000]
       [--mebibytes 2048] [--keep DIR]
 
-asynchronous  sends to a master alone, then with a live slave; CPU is that of both brokers
+asynchronous  sends to a master alone, then with a live slave; CPU is that of both brokers; then
+              how many bytes the slave lacks under that load
 synchronous   the same under SYNC_MASTER with inSyncReplicas=2, 4 x 64 in flight
 single        one send at a time under SYNC_MASTER
+mixed         `synchronous` by our master with Apache's slave and by Apache's master with ours
 lag           at a steady rate: from the send of a message until a pull of the slave has it
 catch-up      how fast a slave that was away copies what came meanwhile, and the master's rate
               meanwhile
@@ -55,39 +58,109 @@ PATIENCE = 120.0
 COMMON = ("slaveReadEnable=true", "waitTimeMillsInSendQueue=30000", "slaveTimeout=30000",
           "osPageCacheBusyTimeOutMills=30000", "waitTimeMillsInPullQueue=30000")
 SYNCHRONOUS = ("brokerRole=SYNC_MASTER", "inSyncReplicas=2")
+OURS, APACHE = "twistmq", "Apache"
+
+
+class OurServer:
+    """A name server or a broker of ours.
+
+    :param port: it answers there once it is started.
+    """
+
+    def __init__(self, program: str, words: Sequence[str], out: Path, port: int) -> None:
+        with open(out, "ab") as file:
+            self._process = subprocess.Popen([program, *words], stdout=file, stderr=file)
+        self._out = out
+        ask(port, CLUSTER_INFO if words[0] == "namesrv" else BROKER_CONFIG)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        if self._process.wait(PATIENCE):
+            raise SystemExit(f"{self._process.args} ended with status "
+                             f"{self._process.returncode}; see {self._out}")
+
+
+class ApacheServer:
+    """A broker of Apache's, with a name server or without."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        peer.start()
+        self.pid = peer.processes["broker"].pid
+
+    def stop(self) -> None:
+        self._peer.stop()
 
 
 class Pair:
     """A name server, a master and a slave.
 
     :param port: the first of its ports; the name server's.
+    :param kinds: of the master and of the slave, ``OURS`` or ``APACHE``.
     """
 
-    name = ""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port = folder, port
+    def __init__(self, name: str, folder: Path, port: int, kinds: tuple[str, str],
+                 arguments: argparse.Namespace) -> None:
+        self.name, self.folder, self.port = name, folder, port
+        self._kinds = kinds
+        self._program: str = arguments.twistmq
+        self._version: str = arguments.apache
+        self._servers: dict[str, OurServer | ApacheServer] = {}
+        self.settings: Sequence[str] = ()
         self.values: dict[str, float] = {}
         self.bad = 0
 
     def start(self, *settings: str) -> None:
         """Start the name server and the master; :param settings: of both brokers."""
-        raise NotImplementedError
+        self.settings = settings
+        if self._kinds[0] == OURS:
+            self._servers["namesrv"] = self._ours(
+                self.port, "namesrv", f"listenPort={self.port}", "bindAddress=127.0.0.1",
+                f"kvConfigPath={self.folder}/kv.json")
+        self._start_broker("master")
 
     def start_slave(self) -> None:
-        """Start the slave, and wait until it has all that the master has."""
-        raise NotImplementedError
+        """Start the slave."""
+        self._start_broker("slave")
+
+    def _start_broker(self, name: str) -> None:
+        is_slave = name == "slave"
+        port = self.slave_port if is_slave else self.master_port
+        settings = self.broker_settings(is_slave)
+        if self._kinds[is_slave] == OURS:
+            self._servers[name] = self._ours(
+                port, "broker", "-n", f"127.0.0.1:{self.port}", "bindAddress=127.0.0.1",
+                f"storePathRootDir={self.folder}/{name}",
+                *(f"{key}={value}" for key, value in settings.items()))
+        else:
+            self._servers[name] = ApacheServer(Peer(
+                self.folder / name, self._version, self.port, port, short_lived=False,
+                with_namesrv=not is_slave, settings=settings,
+                **({"namesrv_address": f"127.0.0.1:{self.port}"} if is_slave else {})))
+
+    def _ours(self, port: int, *words: str) -> OurServer:
+        return OurServer(self._program, words, self.folder / "out", port)
 
     def stop_slave(self) -> None:
         """Stop the slave, if it runs."""
-        raise NotImplementedError
+        if (slave := self._servers.pop("slave", None)) is not None:
+            slave.stop()
 
     def stop(self) -> None:
         """Stop all."""
-        raise NotImplementedError
+        self.stop_slave()
+        for name in ("master", "namesrv"):
+            if (server := self._servers.pop(name, None)) is not None:
+                server.stop()
 
-    pids: list[int]
-    settings: Sequence[str] = ()
+    @property
+    def pids(self) -> list[int]:
+        """Of the brokers that run."""
+        return [server.pid for name, server in self._servers.items() if name != "namesrv"]
 
     @property
     def master_port(self) -> int:
@@ -118,13 +191,13 @@ class Pair:
         except OSError:
             return otherwise
 
-    def wait_for_slave(self) -> None:
-        """Wait until the slave has all that the master has."""
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+    def wait_for_slave(self) -> float:
+        """Wait until the slave has all that the master has; :returns: how long that took, s."""
+        begin = time.monotonic()
+        while time.monotonic() < begin + PATIENCE:
             if self.slave_end(-1) == self.log_end(self.master_port):
-                return
-            time.sleep(0.1)
+                return time.monotonic() - begin
+            time.sleep(0.05)
         raise SystemExit(f"{self.name}: the slave is behind its master after {PATIENCE} s")
 
     def broker_settings(self, is_slave: bool) -> dict[str, str]:
@@ -137,96 +210,6 @@ class Pair:
         if is_slave:
             found |= {"brokerRole": "SLAVE", "brokerId": "1"}
         return found
-
-
-class TwistmqPair(Pair):
-    """Of ours."""
-
-    name = "twistmq"
-
-    def __init__(self, folder: Path, port: int, program: str) -> None:
-        super().__init__(folder, port)
-        self.program = program
-        self._servers: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, *settings: str) -> None:
-        self.settings = settings
-        self._servers["namesrv"] = self._run(
-            "namesrv", f"listenPort={self.port}", "bindAddress=127.0.0.1",
-            f"kvConfigPath={self.folder}/kv.json")
-        ask(self.port, CLUSTER_INFO)
-        self._start_broker("master", False)
-
-    def _start_broker(self, name: str, is_slave: bool) -> None:
-        self._servers[name] = self._run(
-            "broker", "-n", f"127.0.0.1:{self.port}", "bindAddress=127.0.0.1",
-            f"storePathRootDir={self.folder}/{name}",
-            *(f"{key}={value}" for key, value in self.broker_settings(is_slave).items()))
-        ask(self.slave_port if is_slave else self.master_port, BROKER_CONFIG)
-        self.pids = [self._servers[each].pid for each in ("master", "slave")
-                     if each in self._servers]
-
-    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
-        with open(self.folder / "out", "ab") as out:
-            return subprocess.Popen([self.program, *arguments], stdout=out, stderr=out)
-
-    def start_slave(self) -> None:
-        self._start_broker("slave", True)
-
-    def stop_slave(self) -> None:
-        self._end("slave")
-
-    def _end(self, name: str) -> None:
-        process = self._servers.pop(name, None)
-        if process is not None:
-            process.send_signal(signal.SIGTERM)
-            if process.wait(PATIENCE):
-                raise SystemExit(f"{name} ended with status {process.returncode}; see "
-                                 f"{self.folder}/out")
-            self.pids = [pid for pid in self.pids if pid != process.pid]
-
-    def stop(self) -> None:
-        for name in ("slave", "master", "namesrv"):
-            self._end(name)
-
-
-class ApachePair(Pair):
-    """Of Apache's."""
-
-    name = "Apache"
-
-    def __init__(self, folder: Path, port: int, version: str) -> None:
-        super().__init__(folder, port)
-        self.version = version
-        self._master: Peer | None = None
-        self._slave: Peer | None = None
-
-    def _peer(self, name: str, is_slave: bool) -> Peer:
-        return Peer(self.folder / name, self.version, self.port,
-                    self.slave_port if is_slave else self.master_port, short_lived=False,
-                    with_namesrv=not is_slave, settings=self.broker_settings(is_slave))
-
-    def start(self, *settings: str) -> None:
-        self.settings = settings
-        self._master = self._peer("master", False)
-        self._master.start()
-        self.pids = [self._master.processes["broker"].pid]
-
-    def start_slave(self) -> None:
-        self._slave = self._peer("slave", True)
-        self._slave.start()
-        self.pids = [*self.pids[:1], self._slave.processes["broker"].pid]
-
-    def stop_slave(self) -> None:
-        if self._slave is not None:
-            self._slave.stop()
-            self._slave = None
-            self.pids = self.pids[:1]
-
-    def stop(self) -> None:
-        self.stop_slave()
-        if self._master is not None:
-            self._master.stop()
 
 
 def replies(link: socket.socket) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -244,13 +227,18 @@ def replies(link: socket.socket) -> Iterator[tuple[dict[str, Any], bytes]]:
         del buffer[:end]
 
 
+def given_load(**options: object) -> argparse.Namespace:
+    """Of ``wire_bench.send_round``."""
+    return argparse.Namespace(**{
+        "connections": 4, "window": 64, "size": 128, "encoding": "rocketmq", "topic": TOPIC,
+        "queues": QUEUES, **options})
+
+
 def send_rounds(
     pairs: Sequence[Pair], row: str, arguments: argparse.Namespace, **options: object
 ) -> None:
     """Sends to each master in turn; medians go to the values."""
-    given = argparse.Namespace(**{
-        "connections": 4, "window": 64, "size": 128, "encoding": "rocketmq", "topic": TOPIC,
-        "queues": QUEUES, **options})
+    given = given_load(**options)
     rounds: dict[str, list[tuple[float, float]]] = {pair.name: [] for pair in pairs}
     for number in range(-WARM_UP_ROUNDS, arguments.rounds):
         for pair in pairs[::-1] if number % 2 else pairs:
@@ -294,6 +282,27 @@ def asynchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
         send_rounds(pairs, "with a slave", arguments)
         for pair in pairs:
             pair.wait_for_slave()
+            behind(pair, arguments.seconds)
+
+
+def behind(pair: Pair, seconds: float) -> None:
+    """The bytes that the slave lacks at most under full load, and how long after it."""
+    most = 0
+    is_over = threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not is_over.wait(0.02):
+            slave = pair.slave_end(0)
+            most = max(most, pair.log_end(pair.master_port) - slave)
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    wire_bench.send_round(pair.endpoint(), given_load(), seconds)
+    is_over.set()
+    watch.join()
+    pair.values["behind"] = most / (1 << 20)
+    pair.values["behind s"] = pair.wait_for_slave()
 
 
 def synchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
@@ -301,6 +310,25 @@ def synchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
     with with_pairs(pairs, *SYNCHRONOUS):
         start_slaves(pairs)
         send_rounds(pairs, "synchronous", arguments)
+
+
+def mixed(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
+    """The same by pairs of which one broker is Apache's, beside Apache's pair."""
+    _, theirs = pairs
+    more = [Pair(name, theirs.folder.parent / name, theirs.port + 30 * number, kinds, arguments)
+            for number, (name, kinds) in enumerate((
+                ("our master", (OURS, APACHE)), ("our slave", (APACHE, OURS))), 1)]
+    for pair in more:
+        pair.folder.mkdir()
+    together = (theirs, *more)
+    with with_pairs(together, *SYNCHRONOUS):
+        start_slaves(together)
+        send_rounds(together, "mixed", arguments)
+    for pair in more:
+        theirs.bad += pair.bad
+        for what in ("rate", "cpu"):
+            pairs[0].values[f"{pair.name} {what}"] = pair.values[f"mixed {what}"]
+            theirs.values[f"{pair.name} {what}"] = theirs.values[f"mixed {what}"]
 
 
 def single(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
@@ -435,8 +463,7 @@ def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
     """A slave that was away, and the master's rate meanwhile."""
     with with_pairs(pairs):
         start_slaves(pairs)
-        given = argparse.Namespace(connections=4, window=32, size=4096, encoding="rocketmq",
-                                   topic=TOPIC, queues=QUEUES)
+        given = given_load(window=32, size=4096)
         for pair in pairs:
             pair.stop_slave()
             behind = pair.log_end(pair.master_port)
@@ -468,8 +495,8 @@ def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
             pair.stop_slave()
 
 
-PARTS = {"asynchronous": asynchronous, "synchronous": synchronous, "single": single, "lag": lag,
-         "catch-up": catch_up}
+PARTS = {"asynchronous": asynchronous, "synchronous": synchronous, "single": single,
+         "mixed": mixed, "lag": lag, "catch-up": catch_up}
 #: Text, key, form, the bound of ours / Apache's.
 ROWS = (
     ("master alone, msg/s", "alone rate", ",.0f", ""),
@@ -479,6 +506,10 @@ ROWS = (
     ("SYNC_MASTER, 256 in flight, msg/s", "synchronous rate", ",.0f", ">= 1.2x"),
     ("SYNC_MASTER, CPU of both per message, us", "synchronous cpu", ".2f", ""),
     ("SYNC_MASTER, one at a time, ms", "single ms", ".2f", "<= 1.0x"),
+    ("our master, Apache's slave, 256 in flight, msg/s", "our master rate", ",.0f", ">= 0.9x"),
+    ("our slave, Apache's master, 256 in flight, msg/s", "our slave rate", ",.0f", ">= 0.9x"),
+    ("under full load the slave lacks at most, MiB", "behind", ".1f", "< 8 of ours"),
+    ("all is at the slave after the load, s", "behind s", ".2f", "<= 2 of ours"),
     ("lag p50, ms", "lag p50", ".1f", ""),
     ("lag p99, ms", "lag p99", ".1f", "<= 20 ms"),
     ("catch-up, MiB/s", "catch-up", ",.0f", ">= 0.8x"),
@@ -492,7 +523,7 @@ def print_table(pairs: Sequence[Pair]) -> None:
     for pair in pairs:
         if "alone rate" in pair.values:
             pair.values["kept"] = pair.values["with a slave rate"] / pair.values["alone rate"]
-    print_ratios(ROWS, ("twistmq", "Apache"), ours.values, theirs.values)
+    print_ratios(ROWS, (OURS, APACHE), ours.values, theirs.values)
 
 
 def main() -> int:
@@ -515,16 +546,15 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         root = arguments.keep or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="twistmq-bench-")))
-        values: dict[str, dict[str, float]] = {"twistmq": {}, "Apache": {}}
+        values: dict[str, dict[str, float]] = {OURS: {}, APACHE: {}}
         bad = 0
         pairs: list[Pair] = []
         for number, what in enumerate(arguments.what or PARTS):
-            folder = root / what
-            (folder / "twistmq").mkdir(parents=True)
-            (folder / "apache").mkdir()
-            port = arguments.port + 60 * number
-            pairs = [TwistmqPair(folder / "twistmq", port, arguments.twistmq),
-                     ApachePair(folder / "apache", port + 30, arguments.apache)]
+            port = arguments.port + 120 * number
+            pairs = [Pair(name, root / what / name, port + 30 * at, (name, name), arguments)
+                     for at, name in enumerate(values)]
+            for pair in pairs:
+                pair.folder.mkdir(parents=True)
             for pair in pairs:
                 pair.values = values[pair.name]
             PARTS[what](pairs, arguments)
