@@ -29,6 +29,7 @@ __all__ = [
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
     "twistmq.broker.remoting.request",
+    "twistmq.broker.remoting.request_runs",
     "twistmq.broker.request.send_record",
     "twistmq.broker.observe.statistics",
     "twistmq.broker.store.append_fast_path",
@@ -49,6 +50,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.lazy_properties",
     "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.one_pass",
+    "twistmq.broker.wire.plain_properties",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
     "twistmq.broker.wire.record_parts",

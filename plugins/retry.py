@@ -246,14 +246,10 @@ class Plugin:
         place, and gives up when it sends.
         """
         refusals: dict[int, BrokerError] = {}
-        other_topic = ""
+        if not any(topic.startswith(RETRY_GROUP_TOPIC_PREFIX) for topic in batch.topics):
+            return refusals
         for index, records in enumerate(batch.records):
-            # Most sends of one connection are to one topic.
-            if len(records) != 1 or records[0].topic == other_topic:
-                continue
-            if not records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-                other_topic = records[0].topic
-            else:
+            if len(records) == 1 and records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 try:
                     self._redirect(batch.requests[index], records[0])
                 except BrokerError as error:

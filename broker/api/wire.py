@@ -55,6 +55,7 @@ from twistmq.broker.wire.record import (
     encode_record,
     has_queue_entry,
     host_text,
+    indexes_with,
     record_again,
     utf8,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "has_queue_entry",
     "host_text",
     "index_keys",
+    "indexes_with",
     "java_string_hash",
     "offset_message_id",
     "parse_offset_message_id",

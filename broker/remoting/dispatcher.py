@@ -39,7 +39,7 @@ from twistmq.broker.remoting.messages import (
     Request,
     UnmadeReplies,
 )
-from twistmq.broker.remoting.request import read_run
+from twistmq.broker.remoting.request_runs import read_run
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -157,7 +157,7 @@ class Dispatcher:
             run, read_ahead = read_run(
                 self._plain_reader, frames, self._batch_codes, size_free, channel, now_ms)
             if run:
-                batch_handler = handlers[run[0].command.code]
+                batch_handler = handlers[run[0].code]
         # Requests that are handled together are one piece of work; after others it is asked
         # whether there is time for more.
         is_alone = False

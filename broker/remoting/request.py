@@ -1,46 +1,43 @@
-"""A request as its handler sees it, and the requests at the head of a read.
+"""A request as its handler sees it.
 
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
-Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
+Source: NettyRequestProcessor @5.3.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.command import RESPONSE_FLAG, RemotingCommand
-from twistmq.broker.wire.field_sets import HeaderTexts, ReadRequest
-from twistmq.broker.wire.frame import Frame
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.field_sets import HeaderTexts
 from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.request_reader import RequestReader
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel
 
-__all__ = ["Request", "read_run"]
+__all__ = ["Request"]
 
 H = TypeVar("H", bound=CommandHeader)
 
 
 class Request(Generic[H]):
-    """One request as its handler sees it."""
+    """One request as its handler sees it.
 
-    __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
+    :param command: None: a subclass reads it, and the header, when they are asked for.
+    """
+
+    __slots__ = ("_command", "_header", "channel", "kept_bytes", "now_ms", "texts")
 
     #: Further memory of the request while it waits, bytes; not set if it needs no more.
     kept_bytes: int
 
     def __init__(
-        self, command: RemotingCommand, header: H, channel: Channel, now_ms: int,
+        self, command: RemotingCommand | None, header: H | None, channel: Channel, now_ms: int,
         texts: HeaderTexts | None = None,
     ) -> None:
-        #: The command as sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
-        self.command: RemotingCommand = command
-        #: The extFields as the header class of the code's handler; None when they cannot be read.
-        self.header: H = header
+        self._command: RemotingCommand | None = command
+        self._header: Any = header
         #: The connection it came by.
         self.channel: Channel = channel
         #: When the bytes were read, Unix ms.
@@ -50,37 +47,41 @@ class Request(Generic[H]):
         self.texts: HeaderTexts | None = texts
 
     @property
+    def command(self) -> RemotingCommand:
+        """The command as sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``."""
+        command = self._command
+        if command is None:
+            command = self._command = self._read()
+        return command
+
+    @property
+    def header(self) -> H:
+        """The extFields as the header class of the code's handler; None: they cannot be read."""
+        if self._command is None:
+            self._command = self._read()
+        header: H = self._header
+        return header
+
+    @property
     def body(self) -> bytes:
         """The bytes after the header."""
         return self.command.body
 
+    @property
+    def code(self) -> int:
+        """The request code."""
+        return self.command.code
 
-def read_run(
-    reader: RequestReader, frames: Sequence[Frame], codes: Collection[int], size_free: int,
-    channel: Channel, now_ms: int,
-) -> tuple[list[Request[Any]], ReadRequest | None]:
-    """Read the requests at the head of a read, as long as they have one code and are plain.
+    @property
+    def opaque(self) -> int:
+        """The number by which the sender finds the reply."""
+        return self.command.opaque
 
-    :param codes: those of requests that are handled together; others are not taken.
-    :param size_free: bytes of a frame that no handler's bounds have to be looked at for.
-    :returns: requests with their headers; and the frame behind them, if it was read.
-    """
-    run: list[Request[Any]] = []
-    code = 0
-    for frame in frames:
-        if len(frame[1]) + len(frame[2]) > size_free:
-            break
-        try:
-            read = reader.read(frame)
-        except HeaderError:
-            break
-        command: RemotingCommand = read[0]
-        header = read[1]
-        if header is None or command.flag & RESPONSE_FLAG:
-            return run, read
-        if not run and command.code in codes:
-            code = command.code
-        elif command.code != code:
-            return run, read
-        run.append(Request(command, header, channel, now_ms))
-    return run, None
+    @property
+    def flag(self) -> int:
+        """Bits: 1 a response, 2 one-way."""
+        return self.command.flag
+
+    def _read(self) -> RemotingCommand:
+        """Read the command, and set the header."""
+        raise NotImplementedError

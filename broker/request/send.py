@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 from twisted.internet.defer import Deferred
 
@@ -77,6 +77,10 @@ LARGE_BATCH_COUNT = 512
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
 #: In the properties of a message whose sender does not wait until it is safe.
 _WAITS_NOT = f"{names.WAIT}\x01false"
+_STORED_WAITS_NOT = _WAITS_NOT.encode()
+#: Properties that are not stored as a client sent them.
+_REPLACED = frozenset((names.POP_CK, names.MSG_REGION, names.TRACE_ON, names.CLUSTER,
+                       names.INNER_NUM))
 
 
 class SendRequests:
@@ -96,6 +100,8 @@ class SendRequests:
         self._unclaimed = unclaimed_properties(providers.claimed_properties)
         #: Properties that make more of a message than a plain one: few messages have any.
         self._asking = self._unclaimed | {names.TRAN_MSG}
+        #: Those, and all that plugins or the broker look at.
+        self._looked_at = self._asking | providers.claimed_properties | _REPLACED
         self._topics = SendTopics(settings, tables.topic_config, tables.subscription_group,
                                   providers.send_forbidden_topics)
         self._forbidden_topics = providers.send_forbidden_topics
@@ -139,11 +145,11 @@ class SendRequests:
             return self._large.wait(requests)
         plain = self._maker.make_plain(
             requests, self._tables.topic_config.table if self._broker_writable else {},
-            self._forbidden_topics, _MULTI_TAG, self._asking, self._body_size_max,
-            self._identity.store_host)
+            self._forbidden_topics, _MULTI_TAG, self._asking, self._looked_at,
+            self._body_size_max, self._identity.store_host)
         if None not in plain:
-            # The type checker cannot know it.
-            return self._complete(requests, [[record] for record in plain if record], None)
+            return self._complete(
+                requests, LazyBatch(list(requests), single=cast("list[MessageRecord]", plain)))
         records_of: list[list[MessageRecord]] = []
         replies: list[Handled] = [None] * len(requests)
         for index, request in enumerate(requests):
@@ -164,25 +170,18 @@ class SendRequests:
         replies: list[Handled],
     ) -> list[Handled]:
         """Store the records of requests, but for those that have their reply; answer each."""
-        return list(self._complete(requests, records_of, replies))
+        return list(self._complete(requests, LazyBatch(list(requests), records_of, replies)))
 
-    def _complete(
-        self, requests: Sequence[SendRequest], records_of: list[list[MessageRecord]],
-        replies: list[Handled] | None,
-    ) -> Sequence[Handled]:
-        """Store records and answer requests.
-
-        :param replies: None: each request has one record, and no reply that is made already.
-        """
+    def _complete(self, requests: Sequence[SendRequest], batch: LazyBatch) -> Sequence[Handled]:
+        """Store the records of a batch and answer requests."""
         saved = self.save_created_topics()
         if not requests:
             return []
         hooks = self._hooks
-        batch = LazyBatch(list(requests), records_of, replies)
         for index, refusal in hooks.refuse_send(batch).items():
             if batch.replies[index] is None:
                 batch.replies[index] = self.refused(refusal)
-        answers = self._append(requests, records_of, batch.made)
+        answers = self._append(requests, batch)
         if saved is not None:
             answers = list(answers)
             defer_until(saved, answers)
@@ -315,22 +314,15 @@ class SendRequests:
 
     # --- from records to replies
 
-    def _append(
-        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
-        replies: list[Handled] | None,
-    ) -> Sequence[Handled]:
-        """Append what was not refused; :returns: the replies.
-
-        :param replies: those that are made already are left as they are; None: each request has
-            one record and no reply.
-        """
+    def _append(self, requests: Sequence[SendRequest], batch: LazyBatch) -> Sequence[Handled]:
+        """Append what was not refused; :returns: the replies; those made already are left."""
+        if batch.is_untouched and not self._half_queue_ids and not (
+                self._appender.acknowledgement.stages and any(
+                    _STORED_WAITS_NOT in record.stored_properties for record in batch.single)):
+            return self._append_single(requests, batch.single)
+        records_of, replies = batch.records, batch.replies
         # A plugin may send a record elsewhere; its sender is told the queue that was meant.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
-        stages = self._appender.acknowledgement.stages
-        if replies is None and not self._half_queue_ids and (
-                not stages or all(map(_waits, requests))):
-            return self._append_plain(requests, records_of, queue_ids)
-        replies = [None] * len(requests) if replies is None else replies
         if self._half_queue_ids:
             queue_ids = [self._half_queue_ids.get(records[0], queue_id) if records else 0
                          for records, queue_id in zip(records_of, queue_ids, strict=True)]
@@ -344,25 +336,24 @@ class SendRequests:
         self.stored(requests, records_of, replies, queue_ids)
         return replies
 
-    def _append_plain(
-        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
-        queue_ids: Sequence[int],
+    def _append_single(
+        self, requests: Sequence[SendRequest], records: Sequence[MessageRecord]
     ) -> Sequence[Handled]:
         """Append the one record of each request; its reply is made only when it is asked for."""
-        flat = [records[0] for records in records_of]
-        refusals = self._appender.append(flat)
+        queue_ids = [record.queue_id for record in records]
+        refusals = self._appender.append(records)
         if not refusals:
-            self._tables.stats.messages_put(flat)
+            self._tables.stats.messages_put(records)
             answers = StoredReplies(
-                flat, queue_ids, self._identity.store_host, self._reply_maker)
-            safe = self._appender.acknowledgement.wait(flat[-1].next_offset)
+                records, queue_ids, self._identity.store_host, self._reply_maker)
+            safe = self._appender.acknowledgement.wait(records[-1].next_offset)
             if safe is not None:
                 answers.wait(safe, self.refused, requests)
             return answers
         replies: list[Handled] = [None] * len(requests)
         for index, error in refusals.items():
             replies[index] = self.refused(self.not_stored(error))
-        self.stored(requests, records_of, replies, queue_ids)
+        self.stored(requests, [[record] for record in records], replies, queue_ids)
         return replies
 
     def stored(

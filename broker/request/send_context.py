@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from twistmq.broker.remoting.messages import Handled, Request
@@ -30,25 +30,55 @@ class SendBatch:
     #: The answer to each request, filled in once its messages are stored or refused.
     replies: list[Handled] = field(default_factory=list)
 
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics that the records go to."""
+        return {record.topic for records in self.records for record in records}
+
 
 class LazyBatch(SendBatch):
-    """A batch whose replies are made when a plugin asks for them.
+    """A batch whose lists are made when a plugin asks for them.
 
     Before the messages are stored there is a place for each reply, to be filled by a refusal.
 
+    :param records: of each request; or else
+    :param single: the one record of each.
     :param made: replies that are made already.
     """
 
-    __slots__ = ("_answers", "_made")
+    __slots__ = ("_answers", "_made", "_records", "_single")
 
     def __init__(
         self, requests: list[Request[SendMessageRequestHeader]],
-        records: list[list[MessageRecord]], made: list[Handled] | None,
+        records: list[list[MessageRecord]] | None = None, made: list[Handled] | None = None,
+        single: Sequence[MessageRecord] = (),
     ) -> None:
         self.requests = requests
-        self.records = records
+        self._records = records
+        self._single = single
         self._answers: Sequence[Handled] = [None] * len(requests)
         self._made = made
+
+    @property
+    def topics(self) -> Collection[str]:
+        return super().topics if self._records is not None else {
+            record.topic for record in self._single}
+
+    @property
+    def records(self) -> list[list[MessageRecord]]:  # type: ignore[override]
+        if self._records is None:
+            self._records = [[record] for record in self._single]
+        return self._records
+
+    @property
+    def single(self) -> Sequence[MessageRecord]:
+        """The one record of each request, if it has one."""
+        return self._single
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing asked for a list that could be changed."""
+        return self._records is None and self._made is None
 
     @property
     def replies(self) -> list[Handled]:  # type: ignore[override]

@@ -12,11 +12,15 @@ from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.remoting.request import Request
+from twistmq.broker.remoting.request_runs import UnreadSend
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed
 from twistmq.broker.wire.batch import count_batch
 from twistmq.broker.wire.command import ONEWAY_FLAG
-from twistmq.broker.wire.json_text import quoted, reply_frame_of
-from twistmq.broker.wire.message_id import UniqueIdMaker, offset_message_id
+from twistmq.broker.wire.frame import JSON, encode_frame
+from twistmq.broker.wire.json_text import quoted, reply_format
+from twistmq.broker.wire.message_id import OFFSET_DIGITS, UniqueIdMaker, offset_message_id
+from twistmq.broker.wire.plain_properties import plain_keys
 from twistmq.broker.wire.properties import (
     CLUSTER,
     INNER_BASE,
@@ -33,7 +37,7 @@ from twistmq.broker.wire.properties import (
     parse_properties,
     tags_code,
 )
-from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord
+from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord, utf8
 
 __all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker"]
 
@@ -56,11 +60,15 @@ class RecordMaker:
     ) -> None:
         self._added: dict[str, str] = {MSG_REGION: region, TRACE_ON: trace_on, CLUSTER: cluster}
         self._added_text: str = format_properties(self._added)
+        #: The same behind properties that end with a separator, and behind those that do not.
+        self._added_bytes: bytes = utf8(self._added_text)
+        self._added_after: bytes = utf8(PROPERTY_SEPARATOR) + self._added_bytes
         self._unique_ids: UniqueIdMaker = unique_ids
 
     def make_plain(
-        self, requests: Sequence[Any], topics: Mapping[str, Any], forbidden: Collection[str],
-        multi_tag: object, asking: frozenset[str], body_size_max: int, store_host: bytes,
+        self, requests: Sequence[Request[Any]], topics: Mapping[str, Any],
+        forbidden: Collection[str], multi_tag: object, asking: frozenset[str],
+        looked_at: frozenset[str], body_size_max: int, store_host: bytes,
     ) -> list[MessageRecord | None]:
         """Make the records of requests that send one plain message each.
 
@@ -69,15 +77,38 @@ class RecordMaker:
         :param forbidden: topics to which not all may be sent.
         :param multi_tag: a topic with this filter type has other records.
         :param asking: properties of messages that are not plain.
+        :param looked_at: those, and all that plugins or the broker look at.
         :returns: a record for each request; None for one that must be looked at closely: it may
             have to be refused.
         """
         records: list[MessageRecord | None] = []
         last_topic: str | None = None
         queue_count = 0
+        channel: object = None
+        host = b""
         for request in requests:
-            header = request.header
-            topic: str = header.topic
+            if request.channel is not channel:
+                channel = request.channel
+                host = request.channel.remote_host
+            if isinstance(request, UnreadSend):
+                topic = request.topic
+                queue_id = request.queue_id
+                data = request.properties
+                text = data.decode("latin-1")
+                flag, sys_flag = request.message_flag, request.sys_flag
+                reconsume_times = request.reconsume_times
+                born_timestamp = request.born_timestamp
+                body = request.body
+            else:
+                header = request.header
+                topic = header.topic
+                queue_id = -1 if header.batch else header.queue_id
+                text = header.properties or ""
+                data = utf8(text)
+                flag, sys_flag = header.flag, header.sys_flag
+                reconsume_times = header.reconsume_times or 0
+                born_timestamp = header.born_timestamp
+                body = request.command.body
             if topic != last_topic:
                 last_topic = topic
                 config = topics.get(topic)
@@ -87,20 +118,25 @@ class RecordMaker:
                     write_count: int = config.write_queue_nums
                     read_count: int = config.read_queue_nums
                     queue_count = max(write_count, read_count)
-            queue_id: int = header.queue_id
-            body: bytes = request.command.body
             record: MessageRecord | None = None
-            if 0 <= queue_id < queue_count and len(body) <= body_size_max and not header.batch:
-                text: str = header.properties or ""
-                fields = parse_properties(text)
-                if asking.isdisjoint(fields):
-                    try:
-                        record = self.make(
-                            topic, queue_id, body, fields, text, header.flag, header.sys_flag,
-                            header.reconsume_times or 0, header.born_timestamp,
-                            request.channel.remote_host, store_host, request.now_ms)
-                    except MessageIllegal:
-                        record = None
+            if 0 <= queue_id < queue_count and len(body) <= body_size_max:
+                keys, tags_code = plain_keys(data, text, looked_at)
+                if keys is not None and len(keys) <= KEYS_MAX and not sys_flag & SYS_INNER_BATCH:
+                    # Each pair of the text is a property that is stored.
+                    stored = data + (
+                        self._added_bytes if data[-1] == 2 else self._added_after)
+                    record = MessageRecord(
+                        topic, queue_id, body, "", born_timestamp, host, store_host, keys,
+                        tags_code, flag, sys_flag, reconsume_times, stored=stored)
+                else:
+                    fields = parse_properties(text)
+                    if asking.isdisjoint(fields):
+                        try:
+                            record = self.make(
+                                topic, queue_id, body, fields, text, flag, sys_flag,
+                                reconsume_times, born_timestamp, host, store_host, request.now_ms)
+                        except MessageIllegal:
+                            record = None
             records.append(record)
         return records
 
@@ -202,29 +238,48 @@ class StoredReplyMaker:
         self.region: str = region
         self.trace_on: bool = trace_on
         self._end: str = f'"MSG_REGION":{quoted(region)},"TRACE_ON":"{str(trace_on).lower()}"'
+        #: The headers of replies with and without a key, at the address that was used last.
+        self._store_host: bytes = b""
+        self._with_key: bytes = b""
+        self._without_key: bytes = b""
 
     def frames(
-        self, requests: Sequence[Any], records: Sequence[MessageRecord],
+        self, requests: Sequence[Request[Any]], records: Sequence[MessageRecord],
         queue_ids: Sequence[int], store_host: bytes,
     ) -> list[bytes]:
         """Write the replies of success to requests, one record each, but to one-way requests."""
         frames: list[bytes] = []
         for index, record in enumerate(records):
-            command = requests[index].command
-            if not command.flag & ONEWAY_FLAG:
-                frames.append(self.frame(
-                    _SUCCESS, command.opaque, record, queue_ids[index], store_host))
+            request = requests[index]
+            if request.flag & ONEWAY_FLAG:
+                continue
+            frames.append(self.frame(
+                _SUCCESS, request.opaque, record, queue_ids[index], store_host))
         return frames
 
     def frame(
         self, code: int, opaque: int, record: MessageRecord, queue_id: int, store_host: bytes
     ) -> bytes:
         """Write the reply as one frame; its fields are those of SendMessageResponseHeader."""
-        message_id = offset_message_id(store_host, record.physical_offset)
+        if store_host != self._store_host:
+            self._write_formats(store_host)
+        header: bytes
         keys = record.keys
-        # A plugin's before_append may have taken the keys away.
-        key = f'"transactionId":{quoted(keys[0])},' if keys else ""
-        return reply_frame_of(
-            code, opaque,
-            f'"msgId":"{message_id}","queueId":"{queue_id}","queueOffset":"'
-            f'{record.queue_offset}",{key}{self._end}')
+        if keys:
+            key = keys[0]
+            header = self._with_key % (
+                code, record.physical_offset, queue_id, record.queue_offset,
+                utf8(key if key.isalnum() else quoted(key)[1:-1]), opaque)
+        else:
+            # A plugin's before_append may have taken the keys away.
+            header = self._without_key % (
+                code, record.physical_offset, queue_id, record.queue_offset, opaque)
+        return encode_frame(JSON, header, b"")
+
+    def _write_formats(self, store_host: bytes) -> None:
+        self._store_host = store_host
+        begin = (f'"msgId":"{offset_message_id(store_host, 0)[:-OFFSET_DIGITS]}%016X",'
+                 '"queueId":"%d","queueOffset":"%d",').encode()
+        end = utf8(self._end).replace(b"%", b"%%")
+        self._with_key = reply_format(begin + b'"transactionId":"%b",' + end)
+        self._without_key = reply_format(begin + end)

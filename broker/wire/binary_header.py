@@ -35,7 +35,7 @@ INT64: Final = 2
 BOOLEAN: Final = 3
 OTHER: Final = 4
 #: Not to be written with 18 digits.
-_NO_NUMBER: Final = -9_000_000_000_000_000_000
+NO_NUMBER: Final = -9_000_000_000_000_000_000
 
 #: Name of a language by the number that stands for it in a binary header (LanguageCode @5.3.3).
 LANGUAGES: Final = (
@@ -201,8 +201,8 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
                 return None
             values[at] = word if are_texts else word == "true"
         else:
-            number = _number(data, start, end)
-            if number == _NO_NUMBER or kind == OTHER:
+            number = plain_number(data, start, end)
+            if number == NO_NUMBER or kind == OTHER:
                 return None
             if kind == INT32 and not -0x80000000 <= number <= 0x7FFFFFFF:
                 return None
@@ -213,18 +213,18 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
     return values
 
 
-def _number(data: bytes, start: i64, end: i64) -> i64:
-    """Read up to 18 digits, with a minus or none before; anything else is _NO_NUMBER."""
+def plain_number(data: bytes, start: i64, end: i64) -> i64:
+    """Read up to 18 digits, with a minus or none before; anything else is NO_NUMBER."""
     negative: bool = start < end and data[start] == 45
     if negative:
         start += 1
     if end == start or end - start > 18:
-        return _NO_NUMBER
+        return NO_NUMBER
     number: i64 = 0
     while start < end:
         digit: i64 = data[start] - 48
         if digit < 0 or digit > 9:
-            return _NO_NUMBER
+            return NO_NUMBER
         number = number * 10 + digit
         start += 1
     return -number if negative else number

@@ -14,7 +14,7 @@ from typing import Final
 
 from twistmq.broker.wire.frame import JSON, encode_frame
 
-__all__ = ["RequestTemplate", "field_prefixes", "quoted", "reply_frame", "reply_frame_of",
+__all__ = ["RequestTemplate", "field_prefixes", "quoted", "reply_format", "reply_frame",
            "request_frame"]
 
 _TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
@@ -31,14 +31,15 @@ def quoted(text: str) -> str:
     return f'"{text}"' if text.isalnum() else encode_basestring(text)
 
 
-def reply_frame_of(code: int, opaque: int, members: str) -> bytes:
-    """Write a reply without remark and body as one frame.
+def reply_format(members: bytes) -> bytes:
+    """The header of a reply without a remark, whose values are put in by ``%``.
 
-    :param members: of extFields, as JSON, every value a string.
+    The first is the code, the last the opaque.
+
+    :param members: of extFields, as JSON, every value a string; between them what they need.
     """
-    return encode_frame(JSON, _utf8(
-        f'{{"code":{code},"extFields":{{{members}}},"flag":1,"language":"PYTHON","opaque":{opaque}'
-        f'{_TAIL}'), b"")
+    return (b'{"code":%d,"extFields":{' + members
+            + b'},"flag":1,"language":"PYTHON","opaque":%d' + _TAIL.encode())
 
 
 def reply_frame(

@@ -16,12 +16,14 @@ from typing import Final
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.wire.record import host_parts
 
-__all__ = ["UniqueIdMaker", "offset_message_id", "parse_offset_message_id"]
+__all__ = ["OFFSET_DIGITS", "UniqueIdMaker", "offset_message_id", "parse_offset_message_id"]
 
 _OFFSET: Final = struct.Struct(">q")
 _UNIQUE_TAIL: Final = struct.Struct(">iH")
 _UNIQUE_FIXED: Final = struct.Struct(">Hi")
 
+#: Hexadecimal digits of the place in an offset id, its last ones.
+OFFSET_DIGITS: Final = 16
 #: Hexadecimal digits of either id with an IPv4 and with an IPv6 address.
 ID_LENGTH_V4: Final = 32
 ID_LENGTH_V6: Final = 56

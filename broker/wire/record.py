@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
@@ -35,6 +36,7 @@ __all__ = [
     "host_bytes",
     "host_parts",
     "host_text",
+    "indexes_with",
     "properties_text",
     "record_again",
     "record_size",
@@ -128,20 +130,25 @@ class MessageRecord:
 
     The sender of the record gives what __init__ takes; the store fills in the rest on append.
     ``message_count`` is how many queue offsets the record takes (more than one: inner batch).
+
+    :param properties: the text of them; not looked at with ``stored``.
+    :param stored: ASCII properties of a message that is plain, as bytes.
     """
 
     __slots__ = (
+        "_properties",
+        "_stored",
         "body",
         "born_host",
         "born_timestamp",
         "enters_queue",
         "flag",
+        "is_plain",
         "keys",
         "message_count",
         "next_offset",
         "physical_offset",
         "prepared_transaction_offset",
-        "properties",
         "queue_id",
         "queue_offset",
         "reconsume_times",
@@ -169,6 +176,7 @@ class MessageRecord:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         message_count: int = 1,
+        stored: bytes | None = None,
     ) -> None:
         #: ``before_append`` may set it, and the queue, to send the record elsewhere.
         self.topic: str = topic
@@ -176,8 +184,11 @@ class MessageRecord:
         self.queue_id: int = queue_id
         #: As the client sent it, compressed or not.
         self.body: bytes = body
-        #: As stored: name \x01 value \x02 repeated; ``wire.properties`` reads and changes them.
-        self.properties: str = properties
+        #: The properties; as text, as bytes, or both.
+        self._properties: str | None = properties if stored is None else None
+        self._stored: bytes | None = stored
+        #: Whether no plugin claims any of its properties: they are as they were sent.
+        self.is_plain: bool = stored is not None
         #: When the client made it, Unix ms.
         self.born_timestamp: int = born_timestamp
         #: The client: 4 or 16 bytes of address and an int32 port.
@@ -210,6 +221,27 @@ class MessageRecord:
         self.store_timestamp: int = 0
         #: Where the commit log goes on after this record; flushed to here, the record is safe.
         self.next_offset: int = 0
+
+    @property
+    def properties(self) -> str:
+        r"""As stored: name \x01 value \x02 repeated; ``wire.properties`` reads and changes them."""
+        text = self._properties
+        if text is None:
+            assert self._stored is not None
+            text = self._properties = self._stored.decode()
+        return text
+
+    @properties.setter
+    def properties(self, text: str) -> None:
+        self._properties = text
+        self._stored = None
+        self.is_plain = False
+
+    @property
+    def stored_properties(self) -> bytes:
+        """The bytes of them in the store."""
+        stored = self._stored
+        return utf8(self.properties) if stored is None else stored
 
 
 class StoredMessage:
@@ -278,6 +310,15 @@ class StoredMessage:
         return parse_properties(self.properties)
 
 
+def indexes_with(records: Sequence[MessageRecord], mark: str) -> list[int]:
+    """The indexes of records whose properties hold a text of claimed ones.
+
+    :param mark: the begin of a property's name, or all of it and the separator.
+    """
+    return [index for index, record in enumerate(records)
+            if not record.is_plain and mark in record.properties]
+
+
 def record_again(
     message: StoredMessage | MessageRecord, properties: dict[str, str]
 ) -> MessageRecord:
@@ -314,7 +355,7 @@ def encode_record(record: MessageRecord) -> bytes:
     topic = _topics.get(record.topic)
     if topic is None:
         topic = _topic_part(record.topic)
-    properties = utf8(record.properties)
+    properties = record.stored_properties
     body = record.body
     born_host = record.born_host
     store_host = record.store_host
@@ -390,7 +431,7 @@ def encoded_size(record: MessageRecord) -> int:
         + len(record.body)
         + topic_length
         + (1 if topic_length > TOPIC_LENGTH_V1_MAX else 0)
-        + len(utf8(record.properties))
+        + len(record.stored_properties)
     )
 
 

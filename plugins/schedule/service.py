@@ -29,6 +29,7 @@ from twistmq.broker.api.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.observe import Outage
 from twistmq.broker.api.topics import SCHEDULE_TOPIC
+from twistmq.broker.api.wire import indexes_with
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.schedule.delivered import Delivered
 from twistmq.plugins.schedule.levels import DelayLevels
@@ -97,12 +98,11 @@ class ScheduleService:
         if self._delivering:
             return None
         refusals: dict[int, BrokerError] = {}
-        for index, record in enumerate(records):
-            if DELAY_MARK in record.properties:
-                try:
-                    delay_record(record, self.levels.most)
-                except BrokerError as error:
-                    refusals[index] = error
+        for index in indexes_with(records, DELAY_MARK):
+            try:
+                delay_record(records[index], self.levels.most)
+            except BrokerError as error:
+                refusals[index] = error
         return refusals
 
     def tags_code(self, record: MessageRecord) -> int:

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.api import BrokerError, MessageRecord, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.wire import indexes_with
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.checkpoint import (
     CLEAN,
@@ -134,9 +135,8 @@ class TimerService:
     def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
         """Redirect timed records to the timer topic; :returns: the refusals."""
         refusals: dict[int, BrokerError] | None = None
-        for index, record in enumerate(records):
-            if TIMER_MARK not in record.properties:
-                continue
+        for index in indexes_with(records, TIMER_MARK):
+            record = records[index]
             properties = asks_for_time(record)
             if properties is not None:
                 try:

@@ -1,0 +1,146 @@
+"""Sends that are looked through and not read: they hold what reading them gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.remoting.request_runs import UnreadSend, read_run, unread_send
+from twistmq.broker.wire.binary_header import encode_binary_header
+from twistmq.broker.wire.command import decode_command
+from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame
+from twistmq.broker.wire.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from twistmq.broker.wire.request_reader import RequestReader
+
+SEND = RequestCode.SEND_MESSAGE_V2
+READER = RequestReader({SEND: SendMessageRequestHeaderV2, 10: SendMessageRequestHeader})
+PLAIN = {"a": "group", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000",
+         "h": "5", "i": "KEYS\x01k\x02", "j": "2", "k": "false", "l": "16", "m": "false",
+         "n": "broker-a"}
+#: What a field may hold, and what none may.
+TEXTS = ("", "T", "name", "caf\u00e9", "\u4e2d", "x" * 300, "a b", "\0", "x" * 70_000)
+NUMBERS = (
+    "0", "7", "-1", "2147483647", "2147483648", "-2147483648", "-2147483649", "", "-", "+1", " 1",
+    "1.0", "9" * 18, "9" * 19, "0x1", "\u0661", "9223372036854775807", "9223372036854775808")
+FLAGS = ("true", "false", "", "True", "1")
+FIELDS = {**dict.fromkeys("abcin", TEXTS), **dict.fromkeys("defghjl", NUMBERS),
+          **dict.fromkeys("km", FLAGS), "zz": TEXTS, "": TEXTS, "q": TEXTS, "e" * 256: TEXTS}
+CHANNEL: Any = object()
+
+
+def frame_of(fields: dict[str, str], code: int = SEND, opaque: int = 7, flag: int = 0) -> Frame:
+    """A frame with a binary header."""
+    return ROCKETMQ, encode_binary_header(code, "JAVA", 479, opaque, flag, None, fields), b"body"
+
+
+class UnreadTests(SynchronousTestCase):
+    """One frame."""
+
+    def check(self, frame: Frame) -> UnreadSend | None:
+        """Look a frame through, and compare with the reader."""
+        send = unread_send(READER, frame, CHANNEL, 9)
+        if send is None:
+            return None
+        command, header, _ = READER.read(frame)
+        assert isinstance(header, SendMessageRequestHeaderV2)
+        self.assertFalse(header.batch)
+        self.assertEqual(
+            (send.topic, send.queue_id, send.sys_flag, send.born_timestamp, send.message_flag,
+             send.reconsume_times, send.properties, send.code, send.opaque, send.flag, send.body),
+            (header.topic, header.queue_id, header.sys_flag, header.born_timestamp, header.flag,
+             header.reconsume_times or 0, (header.properties or "").encode(), command.code,
+             command.opaque, command.flag, command.body))
+        self.assertEqual((send.header, send.command.sent, send.command.language),
+                         (header, command.sent, command.language))
+        return send
+
+    def test_a_plain_send_is_looked_through(self) -> None:
+        """With all fields, and with those alone that it must have."""
+        for names in ("abcdefghijklmn", "abcdefgh"):
+            send = self.check(frame_of({name: PLAIN[name] for name in names}, opaque=-5, flag=2))
+            assert send is not None
+            self.assertEqual((send.opaque, send.flag, send.channel, send.now_ms),
+                             (-5, 2, CHANNEL, 9))
+
+    def test_without_a_field_that_it_must_have_it_is_read(self) -> None:
+        """The reader says what is missing."""
+        for name in "abcdefgh":
+            fields = {**PLAIN}
+            del fields[name]
+            self.assertIsNone(self.check(frame_of(fields)), name)
+
+    def test_what_is_unusual_is_read(self) -> None:
+        """Other codes, responses, batches, unit mode, remarks, JSON, and what is not ASCII."""
+        remark = encode_binary_header(SEND, "JAVA", 479, 7, 0, "remark", PLAIN)
+        for frame in (
+            frame_of(PLAIN, code=320), frame_of(PLAIN, code=566), frame_of(PLAIN, flag=1),
+            frame_of({**PLAIN, "m": "true"}), frame_of({**PLAIN, "k": "true"}),
+            frame_of({**PLAIN, "b": "caf\u00e9"}), frame_of({**PLAIN, "i": "K\x01\u4e2d\x02"}),
+            (ROCKETMQ, remark, b""),
+        ):
+            self.assertIsNone(self.check(frame))
+
+    def test_any_value_of_any_field(self) -> None:
+        """Whatever a field holds."""
+        for name, values in FIELDS.items():
+            for value in values:
+                self.check(frame_of({**PLAIN, name: value}))
+
+    def test_any_opaque_and_flag(self) -> None:
+        """Of 32 bits, with their sign."""
+        for number in (-2**31, -2, -1, 0, 1, 2, 3, 2**31 - 1):
+            self.check(frame_of(PLAIN, opaque=number))
+            self.check(frame_of(PLAIN, flag=number))
+
+    def test_any_byte(self) -> None:
+        """Wherever a header ends, and whatever a byte of it is."""
+        header = frame_of(PLAIN)[1]
+        for at in range(len(header)):
+            for other in (b"", b"\0", b"\1", b"\x03", b"8", b"e", b"\x7f", b"\x80", b"\xff"):
+                changed = header[:at] + other + (header[at + 1:] if other else b"")
+                send = unread_send(READER, (ROCKETMQ, changed, b"body"), CHANNEL, 9)
+                if send is not None:
+                    self.check((ROCKETMQ, changed, b"body"))
+
+    def test_a_name_that_comes_twice_has_its_last_value(self) -> None:
+        """As for the reader."""
+        first = frame_of(PLAIN)[1]
+        pair = b"\0\1e\0\0\0\0019"
+        size = len(first) - 21 + len(pair)
+        twice = first[:17] + size.to_bytes(4, "big") + first[21:] + pair
+        send = self.check((ROCKETMQ, twice, b"body"))
+        assert send is not None
+        self.assertEqual(send.queue_id, 9)
+
+
+class RunTests(SynchronousTestCase):
+    """Several frames."""
+
+    def test_sends_of_both_encodings_are_one_run(self) -> None:
+        """Up to a request with another code, which is read already."""
+        json_send = (JSON, b'{"code":310,"extFields":{%s}}' % b",".join(
+            b'"%b":"%b"' % (name.encode(), PLAIN[name].encode()) for name in "abcdefgh"), b"")
+        other = frame_of(PLAIN, code=10)
+        frames = [frame_of(PLAIN), json_send, frame_of({**PLAIN, "m": "true"}), other]
+        run, ahead = read_run(READER, frames, {SEND}, 10_000, CHANNEL, 9)
+        self.assertEqual([type(each) is UnreadSend for each in run], [True, False, False])
+        self.assertEqual([each.header.topic for each in run], ["T"] * 3)
+        assert ahead is not None
+        self.assertEqual(ahead[0].code, 10)
+
+    def test_a_run_ends_before_what_cannot_be_read(self) -> None:
+        """And before a frame that is too large."""
+        plain, bad = frame_of(PLAIN), (ROCKETMQ, b"x", b"")
+        self.assertRaises(HeaderError, decode_command, bad)
+        for last in (bad, (ROCKETMQ, plain[1], b"x" * 10_000)):
+            run, ahead = read_run(READER, [plain, last, plain], {SEND}, 10_000, CHANNEL, 9)
+            self.assertEqual((len(run), ahead), (1, None))
+
+    def test_codes_that_are_not_handled_together_are_read(self) -> None:
+        """One by one."""
+        run, ahead = read_run(READER, [frame_of(PLAIN)], set(), 10_000, CHANNEL, 9)
+        self.assertEqual(run, [])
+        self.assertIsNotNone(ahead)
