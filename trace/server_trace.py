@@ -27,16 +27,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.logger import Logger
 
-from twistmq.broker.api import (
-    Handled,
-    MessageRecord,
-    Reply,
-    ResponseCode,
-    decode_record,
-    hookimpl,
-    parse_properties,
-)
-from twistmq.broker.api.requests import DeferredReply, RecordMaker
+from twistmq.broker.api import MessageRecord, decode_record, hookimpl, parse_properties
+from twistmq.broker.api.requests import RecordMaker, is_stored
 from twistmq.broker.api.topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
 from twistmq.broker.api.wire import properties as names
@@ -142,9 +134,9 @@ class ServerTrace:
         host = batch.requests[0].channel.remote_host
         # Counted once: with ``_keep`` it would be for each record.
         buffer, room, dropped = self._buffer, self._most - self._waiting, 0
-        for request, records, reply in zip(
-            batch.requests, batch.records, batch.replies, strict=True
-        ):
+        all_stored = batch.all_stored
+        for index, (request, records) in enumerate(
+                zip(batch.requests, batch.records, strict=True)):
             header = request.header
             topic, group = header.topic, header.producer_group
             if topic != last_topic or group != last_group:
@@ -161,7 +153,7 @@ class ServerTrace:
             elif room <= 0:
                 dropped += len(records) or 1
             elif records:
-                stored = _is_stored(reply)
+                stored = all_stored or is_stored(batch.replies[index])
                 kept = records[:room]
                 dropped += len(records) - len(kept)
                 room -= len(kept)
@@ -336,10 +328,3 @@ class ServerTrace:
                 "traceRecordsDropped": str(self.dropped),
                 "traceRecordsWaiting": str(self._waiting),
                 "traceDeliveriesWaiting": str(self.deliveries.count)}
-
-
-def _is_stored(reply: Handled) -> bool:
-    """Whether the messages of a send are in the log, flushed or not."""
-    if isinstance(reply, DeferredReply):
-        return True
-    return isinstance(reply, Reply) and reply.code == ResponseCode.SUCCESS

@@ -21,6 +21,7 @@ from twistmq.broker.request.filters import (
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
+from twistmq.broker.request.send_context import is_stored
 from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.synced_table import SyncedTable
@@ -51,6 +52,7 @@ __all__ = [
     "Work",
     "index_size",
     "is_batch_topic",
+    "is_stored",
     "is_tag_type",
     "no_group",
     "no_queue",

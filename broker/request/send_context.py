@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from twistmq.broker.remoting.messages import Handled, Request
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.remoting.messages import (
+    DeferredReply,
+    Handled,
+    Reply,
+    Request,
+    UnmadeReplies,
+)
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["LazyBatch", "SendBatch", "SendRequest"]
+__all__ = ["LazyBatch", "SendBatch", "SendRequest", "is_stored"]
 
 #: A send; the header V2 is a subclass with other names on the wire.
 SendRequest = Request[SendMessageRequestHeader]
@@ -34,6 +41,18 @@ class SendBatch:
     def topics(self) -> Collection[str]:
         """The topics that the records go to."""
         return {record.topic for records in self.records for record in records}
+
+    @property
+    def all_stored(self) -> bool:
+        """Whether each message is in the log, flushed or not; for ``after_send``."""
+        return all(map(is_stored, self.replies))
+
+
+def is_stored(reply: Handled) -> bool:
+    """Whether the messages of a send with this answer are in the log, flushed or not."""
+    if isinstance(reply, DeferredReply):
+        return True
+    return isinstance(reply, Reply) and reply.code == ResponseCode.SUCCESS
 
 
 class LazyBatch(SendBatch):
@@ -69,6 +88,12 @@ class LazyBatch(SendBatch):
         if self._records is None:
             self._records = [[record] for record in self._single]
         return self._records
+
+    @property
+    def all_stored(self) -> bool:
+        if self._made is None and isinstance(self._answers, UnmadeReplies):
+            return True
+        return super().all_stored
 
     @property
     def single(self) -> Sequence[MessageRecord]:

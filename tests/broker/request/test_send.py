@@ -769,6 +769,27 @@ class UnmadeTests(SendTestCase):
         self.sent()
         self.assertIsInstance(self.handled("T", "T"), UnmadeReplies)
 
+    def test_a_plugin_that_asks_whether_all_are_stored_has_none_made(self) -> None:
+        """It is told the same as by a look at each reply."""
+        asked: list[bool] = []
+
+        @hookimpl
+        def after_send(batch: SendBatch) -> None:
+            asked.append(batch.all_stored)
+
+        self.box.stop()
+        self.box = KernelBox([("asking", types.SimpleNamespace(after_send=after_send))], {},
+                             self.disk)
+        self.sent()
+        self.assertIsInstance(self.handled("T", "T"), UnmadeReplies)
+        self.handled("T", "a b")
+        self.box.kernel.acknowledgement.stages.append(
+            Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        self.handled("T")
+        self.disk.room_bytes = 0
+        self.handled("T")
+        self.assertEqual(asked, [True, True, False, True, False])
+
     def test_a_refused_send_has_an_object_of_its_own(self) -> None:
         self.sent()
         codes = [answer.code for answer in self.handled("T", "a b") if isinstance(answer, Reply)]
