@@ -102,7 +102,7 @@ SLOW: Final = frozenset((
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (
     "test_release.py", "interop/test_replica_stores.py", "interop/test_pair_tools.py",
-    "interop/test_acting_timers.py", "interop/test_replica_times.py",
+    "interop/test_replica_times.py",
     "interop/test_client_access.py", "interop/test_lost_end.py",
     "interop/test_client_members.py", "interop/test_acting_pair.py",
     "interop/test_pair_contents.py", "interop/test_replica_kills.py",

@@ -1,4 +1,7 @@
-"""Timed messages of pairs of our broker and Apache's, while the slave stands in for its master."""
+"""Timed messages of pairs of our broker and Apache's, while the slave stands in for its master.
+
+They take minutes: `python -m tests.long.interop test_acting_timers`.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ class TimersCase(ActingCase):
 class OurSlaveTests(TimersCase):
     """Our slave of a master of 5.3.3; what falls due is stored on another one of 5.3.3."""
 
-    def test_they_come_once(self) -> None:
+    def long_they_come_once(self) -> None:
         """The master that returns delivers none of what the slave has had stored."""
         namesrv = self.our_name_server()
         other = f"127.0.0.1:{self.java(namesrv, brokerName='other').broker_port}"
@@ -111,10 +114,7 @@ class OurSlaveTests(TimersCase):
 
 
 class OurMasterTests(TimersCase):
-    """Our master with a slave of 5.3.3; what falls due is stored on another one of ours.
-
-    `python -m tests.long.interop test_acting_timers`.
-    """
+    """Our master with a slave of 5.3.3; what falls due is stored on another one of ours."""
 
     def long_they_come_once(self) -> None:
         """Our master takes the check point of Apache's slave, but for the last moment."""
