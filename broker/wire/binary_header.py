@@ -214,11 +214,16 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
 
 
 def plain_number(data: bytes, start: i64, end: i64) -> i64:
-    """Read up to 18 digits, with a minus or none before; anything else is NO_NUMBER."""
+    """Read up to 18 digits, with a minus or none before; anything else is NO_NUMBER.
+
+    So is a number that begins with a zero and goes on.
+    """
     negative: bool = start < end and data[start] == 45
     if negative:
         start += 1
     if end == start or end - start > 18:
+        return NO_NUMBER
+    if data[start] == 48 and end - start > 1:
         return NO_NUMBER
     number: i64 = 0
     while start < end:

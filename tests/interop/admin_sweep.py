@@ -305,6 +305,8 @@ _VOLATILE: Final = (
     (re.compile(r"(?<![\w.])-?\d+(\.\d+)?(E-?\d+)?(?![\w.])"), "<n>"),
     (re.compile(r"[ \t]{2,}|\t"), "  "),
     (re.compile(r"-{3,}"), "---"),
+    # A command before may still be connected, or not.
+    (re.compile(r"^TOOLS_CONSUMER\b.*", re.MULTILINE), "TOOLS_CONSUMER <state>"),
 )
 
 

@@ -33,6 +33,7 @@ from tests.interop.contents import (
 from tests.interop.peer import Peer
 from tests.interop.servers import MAIN, Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire import properties as names
@@ -272,8 +273,18 @@ class Exchange:
         """Start Apache's broker, do something with it, stop or kill it."""
         self._peer.start()
         try:
-            with RawClient(f"127.0.0.1:{self._peer.broker_port}", 30) as client:
-                wait_until("it has read what is there", lambda: is_dispatched(client))
+            address = f"127.0.0.1:{self._peer.broker_port}"
+
+            def has_read() -> bool:
+                try:
+                    with RawClient(address, 30) as client:
+                        return is_dispatched(client)
+                except BrokerError:
+                    # In its first seconds it may close connections.
+                    return False
+
+            wait_until("it has read what is there", has_read)
+            with RawClient(address, 30) as client:
                 result = work(client)
         finally:
             self._peer.stop_one("broker", kill=kill)

@@ -13,8 +13,10 @@ from tests.interop.servers import wait_until
 from tests.interop.test_client_sends import java
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
+from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Consumer, Dead, Producer, ReceivedMessage, Unsupported
+from twistmq.client.errors import TopicMissing
 
 #: The attempts that a message has by default.
 ATTEMPTS = 16
@@ -125,8 +127,18 @@ class DelayTests(ClientTestCase):
             with self.assertRaisesRegex(Unsupported, "older than 5.0"):
                 producer.send_oneway("TooOld", b"x", delay_ms=2000)
             self.assertTrue(producer.send("TooOld", b"x", delay_level=1).safe)
-            self.assertEqual(sum(producer.client.max_offset(queue) for queue in
-                                 producer.client.read_queues("TooOld")), 0)
+            queues: list[MessageQueue] = []
+
+            def has_route() -> bool:
+                # The broker makes the topic, and then tells the name server.
+                try:
+                    queues[:] = producer.client.read_queues("TooOld", again=True)
+                except TopicMissing:
+                    return False
+                return True
+
+            wait_until("the topic has a route", has_route)
+            self.assertEqual(sum(map(producer.client.max_offset, queues)), 0)
 
     def test_a_delay_level_holds_a_message_back(self) -> None:
         """For a second, as the brokers are set up here."""

@@ -241,6 +241,15 @@ class DecodeFieldsTests(SynchronousTestCase):
             long_way = msgspec.convert(parse_pairs(data), Sample, strict=False)
             self.assertEqual(Sample(*values), long_way)
 
+    def test_short_way_of_odd_numbers(self) -> None:
+        """What the long way refuses, the short way leaves to it."""
+        for text in ("0", "00", "-0", "-00", "01", "-01", "+1", "1", "-", "9" * 18, "0" * 19):
+            data = pairs({**GOOD, "queueId": text})
+            values = plain_values(data, plan_of(Sample))
+            if values is not None:
+                self.assertEqual(Sample(*values),
+                                 msgspec.convert(parse_pairs(data), Sample, strict=False), text)
+
     def test_short_way_taken(self) -> None:
         """What clients write is read the short way, whatever the script of its text."""
         for fields in ({}, {"clientID": "Grün", "count": "-7", "batch": "false", "x": "ü"}):
