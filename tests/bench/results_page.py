@@ -72,22 +72,18 @@ def machine() -> str:
 
 
 def build_of(program: str) -> str:
-    """The version of an installation, with its interpreter and how that was built.
+    """The version of an installation, and whose its interpreter is.
 
     :param program: its ``twistmq``.
     """
     said = subprocess.run([program, "--version"], capture_output=True, text=True,
                           check=True).stdout.strip()
     python = Path(program).with_name("python")
-    asked = ("import sys, sysconfig; print(sys.executable and sys.base_prefix, "
-             "'--enable-optimizations' in (sysconfig.get_config_var('CONFIG_ARGS') or ''))")
     if not python.exists():
         return said
-    prefix, optimized = subprocess.run([str(python), "-c", asked], capture_output=True, text=True,
-                                       check=True).stdout.split()
-    of = "Debian's" if prefix == "/usr" else "another"
-    profiled = "with" if optimized == "True" else "without"
-    return f"{said} ({of} interpreter, built {profiled} profile-guided optimization)"
+    prefix = subprocess.run([str(python), "-c", "import sys; print(sys.base_prefix)"],
+                            capture_output=True, text=True, check=True).stdout.strip()
+    return said + (" (Debian's interpreter)" if prefix == "/usr" else " (another interpreter)")
 
 
 def section_of(part: Part, command: str, facts: Mapping[str, str], tables: Sequence[str]) -> str:
