@@ -147,12 +147,20 @@ def word_filter(address, topic):
   the plugins in use.
 - Where are its metrics? With those of the broker, once `twistmq[metrics]` is installed and
   `metricsExporterType=PROM` is set: at `/metrics` of the port `metricsPromExporterPort`.
+- A value of `register_commands` that is no `click.Command` leaves out the commands of its plugin.
 - Two plugins with one name: a third party's replaces the stock plugin of its name. A plugin
   with a setting of another one is left out; of two handlers, commands or metrics with one code or
   name, those of the plugin called first are used.
 - The pyproject.toml of a plugin has `[build-system]` with `requires = ["setuptools>=77"]`,
-  `[project]` with name, version and `dependencies = ["twistmq~=0.1.0"]`, the entry point as in
-  README.md, and `[tool.setuptools]` with `py-modules = ["word_filter"]`.
+  `[project]` with name, version and `dependencies = ["twistmq~=0.1.0"]`,
+  `[project.entry-points."twistmq.plugins"]` with `word_filter = "word_filter:WordFilter"`, and
+  `[tool.setuptools]` with `py-modules = ["word_filter"]`.
+- How does `twistmq admin` get a command? By no hook, for it runs without a broker: the entry point
+  `words = "word_tools.rows"` of the group `twistmq.admin` names a module of a package, whose
+  `COMMANDS` are `Command(name, group, help, "word_tools.show:show", options, codes, columns)` of
+  `twistmq.broker.api.admin_commands`. `show(session, broker=..., topic=...)` gets the options by
+  their names, None for one that is not given, and returns a row for each line, a value a column;
+  `session.ask(address, code, header)` is one request. `plugins/static_topic/admin_rows.py` has two.
 - How does it log? By `log = Logger()` in its class, of `twisted.logger`.
 - Hooks that run before there is a broker are static or class methods: `register_settings`,
   `register_setting_checks`, `register_commands`, `register_store_files`,
@@ -163,8 +171,10 @@ def word_filter(address, topic):
   handler is called. Fields are `str`, `int` or `bool`, or one of them `| None`. Without a class,
   `request.command.fields()` is a dict of texts. The header of a reply is such a class too:
   `Reply(header=UsageHeader(used_bytes=3))`.
-- Was a send stored? In `replies` of `after_send` each is an object with a `code`, which is 0 for
-  stored, the `Deferred` of one, or None where the client wants no answer.
+- Was a send stored? `batch.all_stored` of `after_send` says it of all; `is_stored(reply)` of
+  `twistmq.broker.api.requests` of one in `batch.replies`. An answer, `Handled`, is a `Reply`, a
+  `DeferredReply` that goes once its message is safe, the `Deferred` of a reply, or None where the
+  client wants no answer.
 - May a handler wait? Yes, but it is no `async def`: it returns a Deferred of the reply, such as
   `Deferred.fromCoroutine(answer(request))`. To refuse, it raises
   `RequestRefused(code, remark)`.
