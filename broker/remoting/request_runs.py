@@ -2,7 +2,7 @@
 
 A send of one plain message in a binary header is looked through and not read: where its parts are
 is all that the way into the store needs. Its command and header are read when a plugin or a refusal
-asks for them. Whatever is unusual in any way is read as any other header is.
+asks for them. Any other header is read as usual.
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: NettyRemotingAbstract, SendMessageRequestHeaderV2 @5.3.3.
@@ -82,6 +82,8 @@ class UnreadSend(Request[Any]):
     def _read(self) -> RemotingCommand:
         read = self._reader.read(self._frame)
         self._header = read[1]
+        # A request that waits keeps the header's bytes once, in its command.
+        self._frame = ROCKETMQ, b"", self._frame[2]
         return read[0]
 
 

@@ -20,7 +20,7 @@ READER = RequestReader({SEND: SendMessageRequestHeaderV2, 10: SendMessageRequest
 PLAIN = {"a": "group", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000",
          "h": "5", "i": "KEYS\x01k\x02", "j": "2", "k": "false", "l": "16", "m": "false",
          "n": "broker-a"}
-#: What a field may hold, and what none may.
+#: Values that a field may hold, and values that none may.
 TEXTS = ("", "T", "name", "caf\u00e9", "\u4e2d", "x" * 300, "a b", "\0", "x" * 70_000)
 NUMBERS = (
     "0", "7", "-1", "2147483647", "2147483648", "-2147483648", "-2147483649", "", "-", "+1", " 1",
@@ -55,6 +55,7 @@ class UnreadTests(SynchronousTestCase):
              command.opaque, command.flag, command.body))
         self.assertEqual((send.header, send.command.sent, send.command.language),
                          (header, command.sent, command.language))
+        self.assertEqual((send.code, send.body), (command.code, command.body))
         return send
 
     def test_a_plain_send_is_looked_through(self) -> None:
@@ -84,7 +85,7 @@ class UnreadTests(SynchronousTestCase):
             self.assertIsNone(self.check(frame))
 
     def test_any_value_of_any_field(self) -> None:
-        """Whatever a field holds."""
+        """Each value in each field."""
         for name, values in FIELDS.items():
             for value in values:
                 self.check(frame_of({**PLAIN, name: value}))
