@@ -101,8 +101,7 @@ def _old_send(fields: Fields, body: bytes) -> Needed:
 
 def _is_batch(fields: Fields, name: str) -> bool:
     """Whether a send says that its body is a batch of messages, whatever its code is."""
-    text = fields.get(name)
-    return text is not None and text != "false" and (text or "false").lower() != "false"
+    return (fields.get(name) or "false").lower() != "false"
 
 
 def _is_said_later(topic: str | None, group: str | None) -> Needed:

@@ -111,7 +111,7 @@ class Delivered:
             self._ends[level] = end
         for topic, queue_id in targets:
             yield from self._count(topic, queue_id, first_ms)
-        # What the offsets count has its delivery there too.
+        # Deliveries that the offsets count are in the same queues.
         for level, offset in offsets.items():
             yield from self._take_away(level, offset, first_ms, targets)
 

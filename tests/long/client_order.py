@@ -43,7 +43,7 @@ STYLES: Final = ("blocking", "aio", "tx")
 
 
 class Handled:
-    """What one consumer was given.
+    """The messages that one consumer was given.
 
     :param count: of the messages that there are.
     """
@@ -56,7 +56,7 @@ class Handled:
         self._next: dict[tuple[str, int], int] = {}
         self._seen: set[int] = set()
         self.failures = 0
-        #: What came out of its turn.
+        #: Messages that came out of their turn.
         self.faults: list[str] = []
 
     def take(self, message: ReceivedMessage[Any]) -> bool:

@@ -73,7 +73,7 @@ class PlainTests(SynchronousTestCase):
         self.assertEqual((len(record.keys), record.is_plain), (1, False))
 
     def test_what_must_be_looked_at_closely_has_no_record(self) -> None:
-        """What asks for something, or has to be refused, or is made in another way."""
+        """Messages that ask for something, are refused, or are made in another way."""
         many = " ".join(f"k{number}" for number in range(KEYS_MAX))
         for change in (
             {"i": "UNIQ_KEY\x01U\x02DELAY\x013\x02"}, {"i": f"UNIQ_KEY\x01U\x02KEYS\x01{many}"},

@@ -242,7 +242,7 @@ class DecodeFieldsTests(SynchronousTestCase):
             self.assertEqual(Sample(*values), long_way)
 
     def test_short_way_of_odd_numbers(self) -> None:
-        """What the long way refuses, the short way leaves to it."""
+        """The short way leaves to the long way the numbers that it refuses."""
         for text in ("0", "00", "-0", "-00", "01", "-01", "+1", "1", "-", "9" * 18, "0" * 19):
             data = pairs({**GOOD, "queueId": text})
             values = plain_values(data, plan_of(Sample))
