@@ -68,7 +68,8 @@ class Host(Protocol):
         """
 
     def serve_stream(
-        self, factory: IProtocolFactory, port: int, interface: str | None = None
+        self, factory: IProtocolFactory, port: int, interface: str | None = None, *,
+        encrypted: bool = False,
     ) -> OpenPort:
         """Listen for connections of raw bytes; they are closed with the broker at the latest.
 
@@ -77,15 +78,19 @@ class Host(Protocol):
         :param factory: makes the protocol of each connection.
         :param port: 0 lets the system choose.
         :param interface: the address to bind to; None: ``bindAddress``.
+        :param encrypted: by TLS, with the settings ``tls.server``; the factory's protocols then
+            register producers that are paused, not ones that are pulled from.
         :raises OSError: when the port cannot be opened.
+        :raises SettingsError: when it is to be encrypted, and the settings do not allow it.
         """
 
     def connect_stream(
-        self, factory: IProtocolFactory, address: str, timeout_ms: int
+        self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
         """Connect to another server, for raw bytes; see :meth:`serve_stream`.
 
         :param address: "host:port".
+        :param encrypted: by TLS, with the settings ``tls.client``.
         :returns: fires with the factory's protocol once it is connected, or fails with
             RemotingConnectError. Cancel it to give up.
         """

@@ -37,7 +37,7 @@ from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.listener import ListenerService
 from twistmq.broker.net.run_queue import RunQueue
 from twistmq.broker.net.stream_ports import StreamPorts
-from twistmq.broker.net.tls import PortSecurity, tls_client
+from twistmq.broker.net.tls import PortSecurity, StreamTls, tls_client
 from twistmq.broker.observe.process_metrics import process_metrics
 from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.plugin.hooks import Hooks
@@ -105,7 +105,9 @@ class BrokerService(Service):
             "kept_bytes": lambda: self._kept.total_bytes}
         health_checks = {
             "answers": self._answers_fault, "name servers": self._name_servers_fault}
-        self._streams = StreamPorts(reactor, settings.text("bindAddress"), self._connections)
+        self._streams = StreamPorts(
+            reactor, settings.text("bindAddress"), self._connections,
+            StreamTls(reactor, settings, self._security))
         self.kernel = Kernel(settings, store, hooks, ReactorHost(
             reactor, self.client, self.name_servers, self._register_soon, name_server, figures,
             health_checks, self._streams))

@@ -69,14 +69,15 @@ class ReactorHost:
         return serve_http(self._reactor, resource, port, interface)
 
     def serve_stream(
-        self, factory: IProtocolFactory, port: int, interface: str | None = None
+        self, factory: IProtocolFactory, port: int, interface: str | None = None, *,
+        encrypted: bool = False,
     ) -> OpenPort:
-        return self._streams.serve(factory, port, interface)
+        return self._streams.serve(factory, port, interface, encrypted=encrypted)
 
     def connect_stream(
-        self, factory: IProtocolFactory, address: str, timeout_ms: int
+        self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
-        return self._streams.connect(factory, address, timeout_ms)
+        return self._streams.connect(factory, address, timeout_ms, encrypted=encrypted)
 
     async def find_route(self, topic: str) -> TopicRouteData | None:
         return await self._name_servers.find_route(topic, timeout_ms=_ROUTE_TIMEOUT_MS)

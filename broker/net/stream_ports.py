@@ -2,52 +2,97 @@
 
 A plugin brings a protocol factory of Twisted. Its connections count as all of the process do, and
 so does the limit of them; whatever a plugin leaves open is closed when the broker stops.
-Back-pressure is the protocol's own: it registers producers, or pauses its transport.
+Back-pressure is the protocol's own: it registers producers, or pauses its transport. Over TLS a
+producer must be one that is paused: nothing tells a transport of TLS that its buffer is empty.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NoReturn, cast
 
-from twisted.internet.defer import Deferred, fail, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
 from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.interfaces import IAddress, IProtocol, IProtocolFactory
+from twisted.internet.interfaces import IAddress, IHandshakeListener, IProtocol, IProtocolFactory
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
-from twistmq.broker.errors import RemotingConnectError
+from twistmq.broker.errors import RemotingConnectError, RemotingError, SettingsError
 from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.limits import ConnectionCount
+from twistmq.broker.net.tls import StreamTls
 
 __all__ = ["StreamPort", "StreamPorts"]
 
 _PORT_MAX: Final = 65_535
+#: Methods of a transport of TCP.
+_PAST_TLS: Final = frozenset(("writeSomeData", "doWrite"))
 
 
+@implementer(IHandshakeListener)
 class _Connection(ProtocolWrapper):
-    """A connection that is counted."""
+    """A connection that is counted.
+
+    ``handshake`` fires with None when TLS can be used, or fails with why not.
+    """
 
     factory: _Connections
+
+    def __init__(self, factory: _Connections, wrapped: IProtocol) -> None:
+        super().__init__(factory, wrapped)
+        self.handshake: Deferred[None] = Deferred()
+        self._refused = ""
+
+    def __getattr__(self, name: str) -> Any:
+        # These write to the socket, past TLS.
+        if name in _PAST_TLS and self.factory.tls is not None:
+            raise AttributeError(name)
+        return super().__getattr__(name)  # type: ignore[no-untyped-call]
 
     def makeConnection(self, transport: Any) -> None:
         transport.setTcpNoDelay(True)
         self.factory.count.add()
         super().makeConnection(transport)  # type: ignore[no-untyped-call]
 
+    @property
+    def layer(self) -> _Connection:
+        """What is told why the peer's certificate is refused."""
+        return self
+
+    def fail_verification(self, why: str) -> None:
+        """Note why the peer's certificate is refused; the handshake then fails."""
+        self._refused = self._refused or why
+
+    def handshakeCompleted(self) -> None:
+        self.handshake.callback(None)
+
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         self.factory.count.remove()
+        tls = self.factory.tls
+        why = "" if tls is None else self._refused or tls.describe(reason)
+        if why:
+            reason = Failure(RemotingError(f"TLS: {why}"))
+        if not self.handshake.called:
+            self.handshake.addErrback(lambda _: None)
+            self.handshake.errback(reason)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
 
 class _Connections(WrappingFactory[_Connection]):
-    """The connections that one factory of a plugin has."""
+    """The connections that one factory of a plugin has.
+
+    :param tls: None: they are plain.
+    """
 
     noisy = False
     protocol = _Connection
 
-    def __init__(self, factory: IProtocolFactory, count: ConnectionCount) -> None:
+    def __init__(
+        self, factory: IProtocolFactory, count: ConnectionCount, tls: StreamTls | None
+    ) -> None:
         super().__init__(factory)  # type: ignore[no-untyped-call]
         self.count = count
+        self.tls = tls
         #: Whether it has had no connection.
         self.is_new = True
 
@@ -67,20 +112,31 @@ class _Connections(WrappingFactory[_Connection]):
             cast(Any, connection.transport).abortConnection()
 
 
+def _too_slow(result: Any, seconds: float) -> Any:
+    """The result of a handshake whose time is over."""
+    if isinstance(result, Failure) and result.check(CancelledError):
+        raise RemotingError(f"TLS: the handshake takes more than {seconds:g} s")
+    return result
+
+
 class StreamPort(BoundPort):
     """A port that listens.
 
     :param port: 0 lets the system choose; ``port`` then holds the real one.
     :param interface: the address to bind to.
+    :param tls: None: connections are plain.
     :raises OSError: when the port cannot be bound.
+    :raises SettingsError: when TLS cannot be used.
     """
 
     def __init__(
         self, reactor: Any, factory: IProtocolFactory, port: int, interface: str,
-        count: ConnectionCount,
+        count: ConnectionCount, tls: StreamTls | None,
     ) -> None:
-        self._connections = _Connections(factory, count)
-        super().__init__(reactor, self._connections, port, interface)
+        self._connections = _Connections(factory, count, tls)
+        super().__init__(
+            reactor, self._connections if tls is None else tls.serving(self._connections), port,
+            interface)
 
     def stop(self) -> Deferred[None]:
         """Stop listening, and cut off the connections; a second time does nothing."""
@@ -94,10 +150,14 @@ class StreamPorts:
 
     :param interface: the address to bind to where a plugin names none.
     :param count: the connections of the process.
+    :param tls: for connections that are to be encrypted.
     """
 
-    def __init__(self, reactor: Any, interface: str, count: ConnectionCount) -> None:
+    def __init__(
+        self, reactor: Any, interface: str, count: ConnectionCount, tls: StreamTls
+    ) -> None:
         self._reactor = reactor
+        self._tls = tls
         self._interface = interface
         self._count = count
         self._ports: list[StreamPort] = []
@@ -106,27 +166,35 @@ class StreamPorts:
         self._connecting: dict[Deferred[Any], None] = {}
 
     def serve(
-        self, factory: IProtocolFactory, port: int, interface: str | None = None
+        self, factory: IProtocolFactory, port: int, interface: str | None = None, *,
+        encrypted: bool = False,
     ) -> StreamPort:
         """Listen; see :meth:`Host.serve_stream`."""
         opened = StreamPort(self._reactor, factory, port,
-                            self._interface if interface is None else interface, self._count)
+                            self._interface if interface is None else interface, self._count,
+                            self._tls if encrypted else None)
         self._ports.append(opened)
         return opened
 
     def connect(
-        self, factory: IProtocolFactory, address: str, timeout_ms: int
+        self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
         """Connect; see :meth:`Host.connect_stream`."""
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > _PORT_MAX:
             return fail(RemotingConnectError(f"{address!r} is no host:port"))
-        endpoint = HostnameEndpoint(
-            self._reactor, host.strip("[]"), int(port), timeout=timeout_ms / 1000)
+        host = host.strip("[]")
+        connections = _Connections(factory, self._count, self._tls if encrypted else None)
+        try:
+            outer = self._tls.connecting(connections, host) if encrypted else connections
+        except SettingsError as error:
+            return fail(RemotingConnectError(f"TLS: {error}"))
         self._outgoing = [each for each in self._outgoing if each.protocols or each.is_new]
-        connections = _Connections(factory, self._count)
         self._outgoing.append(connections)
-        made: Deferred[Any] = endpoint.connect(connections)
+        made: Deferred[Any] = HostnameEndpoint(
+            self._reactor, host, int(port), timeout=timeout_ms / 1000).connect(outer)
+        if encrypted:
+            made.addCallback(self._shake_hands, timeout_ms)
         self._connecting[made] = None
 
         def connected(connection: _Connection) -> IProtocol:
@@ -140,6 +208,23 @@ class StreamPorts:
                 f"cannot connect to {address}: {failure.value}") from failure.value
 
         return made.addCallbacks(connected, failed)
+
+    def _shake_hands(self, tls: Any, timeout_ms: int) -> Deferred[_Connection]:
+        """Wait until TLS can be used.
+
+        :param tls: Twisted's protocol around the connection.
+        """
+        connection: _Connection = tls.wrappedProtocol
+
+        def abort(result: Failure) -> NoReturn:
+            tls.abortConnection()
+            why = result.value
+            raise why if isinstance(why, RemotingError) else RemotingError(
+                "TLS: the connection was closed during the handshake") from why
+
+        handshake: Deferred[None] = connection.handshake
+        handshake.addTimeout(timeout_ms / 1000, self._reactor, _too_slow)
+        return handshake.addCallbacks(lambda _: connection, abort)
 
     async def stop(self) -> None:
         """Close all that plugins left open."""

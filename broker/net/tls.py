@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IProtocolFactory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -41,7 +41,7 @@ from twistmq.broker.wire.addresses import split_address
 if TYPE_CHECKING:
     from twistmq.broker.net.protocol import RemotingProtocol
 
-__all__ = ["PortSecurity", "TlsClient", "TlsServer", "tls_client"]
+__all__ = ["PortSecurity", "StreamTls", "TlsClient", "TlsServer", "tls_client"]
 
 #: How often the files are checked for changes, ms. Source: FileWatchService.
 _LOOK_MS: Final = 500
@@ -182,6 +182,15 @@ class TlsServer:
         options = tls_server_options(self._settings)
         return options, _context().ServerCreator(options)
 
+    def creator(self) -> Any:
+        """What makes connections with the certificate that was read last.
+
+        :raises SettingsError: when the files cannot be used.
+        """
+        if self._creator is None:
+            self._loaded(self._load())
+        return _Current(self)
+
     def _renewed(self, read: tuple[TlsServerOptions, Any]) -> None:
         self._options, self._creator = read
         self._log_certificate("was read again")
@@ -226,11 +235,13 @@ class PortSecurity:
     ) -> None:
         proxy = proxy_stage(settings, now_ms)
         self.tasks: list[PeriodicTask] = []
+        #: None: tls.server.mode is disabled.
+        self.server: TlsServer | None = None
         self.stages: Sequence[FirstBytesStage]
         if settings.text("tls.server.mode") == DISABLED:
             self.stages = (proxy, TlsRefused())
             return
-        server = TlsServer(reactor, settings, now_ms, in_thread)
+        server = self.server = TlsServer(reactor, settings, now_ms, in_thread)
         self.stages = (proxy, server)
         self.tasks.append(PeriodicTask("look at the files of TLS", _LOOK_MS, _LOOK_MS, server.look))
 
@@ -291,6 +302,43 @@ class TlsClient:
         layer.handshake.addCallbacks(lambda _: done.callback(connection), failed)
         connection.start_tls(layer)
         return done
+
+
+class StreamTls:
+    """TLS of connections of raw bytes, by the settings of the broker's own connections.
+
+    Twisted's own layer encrypts them; nothing of it is imported before the first is wanted.
+    """
+
+    def __init__(self, reactor: Any, settings: Settings, security: PortSecurity) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._security = security
+
+    def serving(self, factory: IProtocolFactory) -> Any:
+        """A factory whose connections are encrypted at the listening side, by ``tls.server``.
+
+        :raises SettingsError: when the settings, or files they name, cannot be used.
+        """
+        server = self._security.server
+        if server is None:
+            raise SettingsError("TLS is asked for, and tls.server.mode=disabled")
+        return _context().secure_factory(server.creator(), False, factory, self._reactor)
+
+    def connecting(self, factory: IProtocolFactory, host: str) -> Any:
+        """A factory whose connections are encrypted at the connecting side, by ``tls.client``.
+
+        :param host: what is connected to.
+        :raises SettingsError: as :meth:`serving`.
+        """
+        context = _context()
+        creator = context.ClientCreator(tls_client_options(self._settings), host)
+        return context.secure_factory(creator, True, factory, self._reactor)
+
+    def describe(self, reason: Failure) -> str:
+        """Why TLS ended a connection; "" when something else did."""
+        why: str = _context().describe(reason)
+        return why
 
 
 def tls_client(reactor: Any, settings: Settings) -> TlsClient | None:

@@ -22,8 +22,10 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 from service_identity import VerificationError
 from twisted.internet.interfaces import (
+    IAddress,
     IOpenSSLClientConnectionCreator,
     IOpenSSLServerConnectionCreator,
+    IProtocolFactory,
 )
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import (
@@ -46,7 +48,7 @@ from twistmq.broker.net.tls_options import (
     TlsServerOptions,
 )
 
-__all__ = ["ClientCreator", "ServerCreator", "describe", "layer_maker"]
+__all__ = ["ClientCreator", "ServerCreator", "describe", "layer_maker", "secure_factory"]
 
 #: OpenSSL's verification errors by number (x509_vfy.h).
 _FAULTS: Final = {
@@ -249,3 +251,23 @@ def layer_maker(creator: Any, is_client: bool, reactor: Any) -> Callable[[Protoc
     """
     factory = TLSMemoryBIOFactory(creator, is_client, Factory(), reactor)
     return lambda inside: TLSMemoryBIOProtocol(factory, inside)
+
+
+class _SecureFactory(TLSMemoryBIOFactory):
+    """Encrypts the connections of another factory, which may refuse one by giving no protocol."""
+
+    noisy = False
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        wrapped = self.wrappedFactory.buildProtocol(addr)
+        return None if wrapped is None else self.protocol(self, wrapped)
+
+
+def secure_factory(
+    creator: Any, is_client: bool, factory: IProtocolFactory, reactor: Any
+) -> _SecureFactory:
+    """A factory whose connections are encrypted.
+
+    :param creator: makes the connection of OpenSSL.
+    """
+    return _SecureFactory(creator, is_client, factory, reactor)

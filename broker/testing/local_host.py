@@ -83,14 +83,15 @@ class LocalHost:
         return _ClosedPort(port)
 
     def serve_stream(
-        self, factory: IProtocolFactory, port: int, interface: str | None = None
+        self, factory: IProtocolFactory, port: int, interface: str | None = None, *,
+        encrypted: bool = False,
     ) -> OpenPort:
         """Keep the factory in ``streams``; no port is opened."""
         self.streams[port] = factory
         return _ClosedPort(port)
 
     def connect_stream(
-        self, factory: IProtocolFactory, address: str, timeout_ms: int
+        self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[IProtocol]:
         """Keep the wish in ``connecting``; a test makes the connection, or fails it."""
         made: Deferred[IProtocol] = Deferred()

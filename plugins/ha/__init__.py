@@ -42,6 +42,8 @@ __all__ = ["Plugin"]
 
 #: How often a slave looks which tables are to be copied, ms.
 _COPY_PERIOD_MS: Final = 250
+#: When it is first logged how far slaves are behind, and how often, ms.
+_LAG_LOG_MS: Final = (10_000, 60_000)
 #: From the start to the first heartbeat and the first look at the group, ms.
 #: Source: BrokerController.start.
 _ACTING_FIRST_MS: Final = 1000
@@ -87,6 +89,7 @@ class Plugin:
                              self.follower.tick),
                 PeriodicTask("copy tables of the master", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
                              self.tables.copy_due),
+                PeriodicTask("log how far slaves are behind", *_LAG_LOG_MS, self.slaves.log_lag),
                 *(self._acting_tasks() if self.acting.is_on else ())]
 
     def _acting_tasks(self) -> Sequence[PeriodicTask]:

@@ -22,6 +22,7 @@ from twistmq.plugins.ha.guard import Guard, LogsDiffer
 from twistmq.plugins.ha.links import MasterLink
 from twistmq.plugins.ha.rate import ByteRate
 from twistmq.plugins.ha.receiver import Receiver
+from twistmq.plugins.ha.settings import TLS
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -153,7 +154,8 @@ class Follower:
                             self._broker.broker_id if self._guard.hears_ids else None)
         link = MasterLink(receiver, self._now_ms, self._take, self._ended)
         await self._broker.host.connect_stream(
-            _OneLink(link), address, timeout_ms=_CONNECT_TIMEOUT_MS)
+            _OneLink(link), address, timeout_ms=_CONNECT_TIMEOUT_MS,
+            encrypted=self._broker.settings.flag(TLS))
         if not self._runs:
             link.end("this broker is no slave any longer, or stops")
             return
@@ -166,11 +168,12 @@ class Follower:
                       address=address, offset=offset)
 
     def _ended(self, link: MasterLink, why: str) -> None:
-        """The connection is lost."""
-        if self.link is link:
-            self.link = None
-            self._broker.identity.has_master = False
-            self._lost_ms = self._now_ms()
+        """The connection is lost; one that was not made yet ends the try instead."""
+        if self.link is not link:
+            return
+        self.link = None
+        self._broker.identity.has_master = False
+        self._lost_ms = self._now_ms()
         if self._runs:
             self._failed(f"the connection to {self.address} is lost: {why}", self._pause())
 

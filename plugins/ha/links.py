@@ -11,39 +11,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from twisted.internet.interfaces import IPullProducer
+from twisted.internet.interfaces import IPushProducer, ISSLTransport
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twistmq.broker.api import StoreError
+from twistmq.broker.api import BrokerError, StoreError
 from twistmq.plugins.ha.frames import StreamBroken
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.sender import Sender
 
-__all__ = ["MasterLink", "SlaveLink"]
+__all__ = ["CLOSED", "MasterLink", "SlaveLink"]
 
+#: Why a connection ended that nothing is known of.
+CLOSED: Final = "it closed the connection"
 #: Bytes of the log that are given to a transport at a time, and wait there at most.
 _UNSENT_MAX: Final = 256 * 1024
 
 
-@implementer(IPullProducer)
+@implementer(IPushProducer)
 class _Link(Protocol):
-    """A connection whose bytes go to the operating system at once, as far as it takes them."""
+    """A connection whose bytes go to the operating system at once, as far as it takes them.
+
+    Over TLS they wait in the transport until the reactor has served others.
+    """
 
     transport: Any
 
     def __init__(self) -> None:
         #: Whether bytes wait in the transport.
         self._is_full = False
+        self._is_encrypted = False
         #: Writes as much as the socket takes, see twisted.internet.tcp.Connection.
         self._write_some: Callable[[bytes], int | Exception] | None = None
 
     def connectionMade(self) -> None:
         # A transport that wraps another, as TLS does, has no such method.
         self._write_some = getattr(self.transport, "writeSomeData", None)
-        # By the producer interface the transport says when it is empty.
-        self.transport.registerProducer(self, False)
+        # By the producer interface the transport says when it is empty; one of TLS does not know,
+        # and says when there is too much in it, and when no longer.
+        self._is_encrypted = ISSLTransport.providedBy(self.transport)
+        self.transport.registerProducer(self, self._is_encrypted)
 
     def _write(self, data: bytes) -> None:
         """Send bytes; what the socket does not take waits in the transport."""
@@ -54,11 +62,15 @@ class _Link(Protocol):
                 return
             if isinstance(taken, int):
                 data = data[taken:]
-        self._is_full = True
+        self._is_full = not self._is_encrypted
         self.transport.write(data)
 
+    def pauseProducing(self) -> None:
+        """Too much waits in a transport of TLS."""
+        self._is_full = True
+
     def resumeProducing(self) -> None:
-        """The transport has sent all."""
+        """The transport has sent all, or enough of it."""
         self._is_full = False
 
     def stopProducing(self) -> None:
@@ -153,7 +165,7 @@ class SlaveLink(_Link):
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         self.is_over = True
-        self._on_end(self, self._why or "it closed the connection")
+        self._on_end(self, self._why or _why_ended(reason))
 
 
 class MasterLink(_Link):
@@ -220,4 +232,9 @@ class MasterLink(_Link):
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         self._is_over = True
-        self._on_end(self, self._why or "it closed the connection")
+        self._on_end(self, self._why or _why_ended(reason))
+
+
+def _why_ended(reason: Failure) -> str:
+    """Why a connection was lost that this side did not end."""
+    return str(reason.value) if reason.check(BrokerError) else CLOSED

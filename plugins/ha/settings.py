@@ -18,6 +18,7 @@ _STORE: Final = "MessageStoreConfig"
 #: The least length of haMasterAddress that is used. Source: DefaultMessageStore.start.
 ADDRESS_LENGTH_MIN: Final = 6
 PEERS: Final = "ha.peers"
+TLS: Final = "ha.tls"
 
 SETTINGS: Final = (
     Setting("haMasterAddress", "text", "",
@@ -49,6 +50,10 @@ SETTINGS: Final = (
             "get no byte of the log. A slave is asked for no password, so a broker with "
             "aclEnable=true has no port for slaves without them.", default_text="any",
             at_start=True),
+    Setting(TLS, "flag", False,
+            "Whether the connections of replication are encrypted: at a master by tls.server.*, "
+            "at a slave by tls.client.*. Both sides need the same value. Apache's brokers have no "
+            "such thing.", at_start=True),
     Setting("ha.master", "text", "",
             "The address that a slave asks for its master's log and tables, HOST:PORT with "
             "listenPort of its master.", default_text="as name servers say"),
@@ -128,10 +133,17 @@ def _check_bind(settings: Settings) -> None:
         require_address(settings, "ha.bind")
 
 
+def _check_tls(settings: Settings) -> None:
+    """:raises SettingsError: when connections cannot be encrypted."""
+    if settings.flag(TLS) and settings.text("tls.server.mode") == "disabled":
+        raise settings.error(TLS, "needs another tls.server.mode than disabled")
+
+
 CHECKS: Final = (
     SettingCheck(("haListenPort", "ha.bind", "bindAddress", "listenPort", "namesrv.port"),
                  _check_port),
     SettingCheck((PEERS,), networks),
+    SettingCheck((TLS, "tls.server.mode"), _check_tls),
     SettingCheck(("haMasterAddress", "ha.master"), _check_addresses),
     SettingCheck(("ha.bind",), _check_bind),
     SettingCheck(("brokerRole", "inSyncReplicas", "aclEnable", PEERS), _check_replicas),

@@ -19,9 +19,9 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import hookimpl
 from twistmq.broker.api.observe import LineRate
-from twistmq.plugins.ha.links import SlaveLink
+from twistmq.plugins.ha.links import CLOSED, SlaveLink
 from twistmq.plugins.ha.sender import Sender
-from twistmq.plugins.ha.settings import PEERS, networks
+from twistmq.plugins.ha.settings import PEERS, TLS, networks
 from twistmq.plugins.ha.waits import ReplicaWaits
 
 if TYPE_CHECKING:
@@ -97,20 +97,22 @@ class Slaves:
         """Listen, and tell name servers where.
 
         :raises OSError: when ``haListenPort`` was given and cannot be opened.
+        :raises SettingsError: when its connections cannot be encrypted as they should be.
         """
         settings = self._broker.settings
         self._set_stage()
         if settings.flag("aclEnable") and not self._peers:
             return
         interface = settings.text("ha.bind").strip() or None
-        port = settings.int("haListenPort")
+        port, encrypted = settings.int("haListenPort"), settings.flag(TLS)
+        serve, factory = self._broker.host.serve_stream, _Factory(self)
         try:
-            self._port = self._broker.host.serve_stream(_Factory(self), port, interface)
+            self._port = serve(factory, port, interface, encrypted=encrypted)
         except OSError as error:
             if settings.is_given("haListenPort"):
                 raise
             # A port that is only a default is told to slaves by name servers anyway.
-            self._port = self._broker.host.serve_stream(_Factory(self), 0, interface)
+            self._port = serve(factory, 0, interface, encrypted=encrypted)
             self.log.warn("the port for slaves, {wanted}, cannot be opened: {error}; it is {port}",
                           wanted=port, error=error, port=self._port.port)
         self._broker.identity.ha_port = self._port.port
@@ -179,7 +181,7 @@ class Slaves:
     def _ended(self, link: SlaveLink, why: str) -> None:
         del self._links[link]
         if link.sender.acked < 0:
-            if why != "it closed the connection":
+            if why != CLOSED:
                 self._warn("a connection of {peer} to the port for slaves is closed: {why}",
                            link.peer, why)
             return
@@ -228,3 +230,13 @@ class Slaves:
         for link in list(self._links):
             link.tick()
         self.waits.expire()
+
+    def log_lag(self, _: int = 0) -> None:
+        """Log how far each slave is behind; periodic.
+
+        Source: BrokerController.printMasterAndSlaveDiff @5.3.3, whose line is of the one farthest
+        behind.
+        """
+        for link in self.links:
+            self.log.info("slave {peer} is {size} bytes behind the commit log",
+                          peer=link.peer, size=link.sender.behind_bytes())

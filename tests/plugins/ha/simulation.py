@@ -302,7 +302,7 @@ class PairSimulation:
         return master.box.ask(code, header, body)
 
     def _connect(
-        self, factory: IProtocolFactory, address: str, timeout_ms: int
+        self, factory: IProtocolFactory, address: str, timeout_ms: int, *, encrypted: bool = False
     ) -> Deferred[Protocol]:
         made: Deferred[Protocol] = Deferred()
         port = IPv4Address("TCP", "10.0.0.2", 1)

@@ -16,8 +16,8 @@ from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
 from twistmq.plugins import ha
 
 
-class PairTests(SynchronousTestCase):
-    """A master beside a name server, and slaves that come and go."""
+class PairCase(SynchronousTestCase):
+    """A test with a master beside a name server, and its slaves."""
 
     timeout = 120
 
@@ -59,6 +59,10 @@ class PairTests(SynchronousTestCase):
                    "the slave has all")
         self.assertTrue(identical(self.folder / "master/store/commitlog",
                                   slave.data / "commitlog", self.end))
+
+
+class PairTests(PairCase):
+    """Slaves that come and go."""
 
     def test_a_slave_has_what_its_master_has(self) -> None:
         """Before it came and after, over many files; it is readable there."""

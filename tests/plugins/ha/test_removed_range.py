@@ -60,11 +60,14 @@ class RemovedRangeTests(SynchronousTestCase):
         return int(KVTable.decode(reply.body).table["commitLogMinOffset"])
 
     def remove_old_files(self, place: int) -> None:
-        """Have the master remove its files up to one that begins behind a place."""
+        """Have the master remove all its files but the last, which begins behind a place."""
+        last = end_of(self.master.address) // FILE_SIZE * FILE_SIZE
+        self.assertGreater(last, place)
+
         def is_removed() -> bool:
             with RawClient(self.master.address) as client:
                 client.request(RequestCode.DELETE_EXPIRED_COMMITLOG)
-            return self.begin_of(self.master) > place
+            return self.begin_of(self.master) == last
 
         wait_until("the master removes its files", is_removed, 120)
 

@@ -28,6 +28,7 @@ class SettingsTests(SynchronousTestCase):
             ({"haTransferBatchSize": str(4 * 1024**2 - 11)}, "is not from 1 to 4194292"),
             ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "aclEnable": "true"},
              "must name the slaves"),
+            ({"ha.tls": "true", "tls.server.mode": "disabled"}, "needs another tls.server.mode"),
         ):
             box = self.assertRaises(SettingsError, self.checked, settings)
             self.assertIn(text, str(box))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
@@ -69,6 +70,23 @@ class SlavesTests(SynchronousTestCase):
                     if each.name == "ha_slave_behind_seconds"]
         self.assertEqual({sample[0]: sample[-1] for sample in family.samples},
                          {(link.peer,): 2.5, (other.peer,): 2.5})
+
+    def test_lag_is_logged_once_a_minute(self) -> None:
+        """A line for each slave; a connection that has not reported is none."""
+        link, other = self.connect(encode_slave_id(1)), self.connect(b"", "10.0.0.3")
+        silent = self.slaves.connected(IPv4Address("TCP", "10.0.0.4", 40_000))
+        assert silent is not None
+        silent.makeConnection(StringTransport())
+        self.send(other)
+        end = self.box.kernel.store.commit_log.max_offset
+        [task] = [task for task in self.box.plugin(ha.Plugin).register_periodic_tasks()
+                  if task.name == "log how far slaves are behind"]
+        with capturedLogs() as events:
+            task.run(0)
+        self.assertEqual([formatEvent(event) for event in events], [
+            f"slave {link.peer} is {end} bytes behind the commit log",
+            f"slave {other.peer} is 0 bytes behind the commit log"])
+        self.assertEqual(task.period_ms, 60_000)
 
     def test_the_later_connection_says_how_far_it_is(self) -> None:
         """The one that it left says nothing more."""
