@@ -21,7 +21,7 @@ __all__ = ["LATER", "PAGE", "Page", "Row", "fault_of_test", "faults_of", "read_p
 
 PAGE: Final = Path(__file__).with_name("REFERENCE_ROWS.md")
 #: The subjects a row may wait for.
-LATER: Final = frozenset({"DLedger", "clients", "replication"})
+LATER: Final = frozenset({"DLedger"})
 _PART: Final = re.compile(r"## (\w+): .+ \((\d+) rows\)")
 _ROW: Final = re.compile(r"\| (\d+) \| (.*?) \| (.*?) \|")
 _TEST: Final = re.compile(r"`([\w/]+)\.py::(\w+)(?:::(\w+))?`")
