@@ -165,11 +165,12 @@ class Admin(click.Group):
         return None if row is None else AdminCommand(row)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = all_commands().values()
-        for group in dict.fromkeys([*GROUPS, *(row.group for row in rows)]):
-            lines = [(row.name, row.help) for row in rows if row.group == group]
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in GROUPS.values()}
+        for row in all_commands().values():
+            sections.setdefault(GROUPS.get(row.group, row.group), []).append((row.name, row.help))
+        for title, lines in sections.items():
             if lines:
-                with formatter.section(GROUPS.get(group, group)):
+                with formatter.section(title):
                     formatter.write_dl(lines)
 
 

@@ -145,8 +145,13 @@ def word_filter(address, topic):
   `twistmq up word_filter.word=secret` and `twistmq word-filter 127.0.0.1:10911 orders`. A plugin
   that is left out is named on the terminal and in the log, with the reason; `twistmq doctor` lists
   the plugins in use.
-- Where are its metrics? With those of the broker, once `twistmq[metrics]` is installed and
-  `metricsExporterType=PROM` is set: at `/metrics` of the port `metricsPromExporterPort`.
+- Where are its metrics? With those of the broker, once `twistmq[metrics]` is installed (from a
+  checkout: `pip install '.[metrics]'`) and `metricsExporterType=PROM` is set: at `/metrics` of the
+  port `metricsPromExporterPort`.
+- How is a value refused that its row allows? By a method `register_setting_checks` that returns
+  `[SettingCheck(("word_filter.word",), check)]`: `check(settings)` raises
+  `SettingsError("word_filter.word=...: why")`, and `SettingCheck` and `SettingsError` are names of
+  `twistmq.broker.api`. The start ends with that line, and a change by a tool is refused with it.
 - A value of `register_commands` that is no `click.Command` leaves out the commands of its plugin.
 - Two plugins with one name: a third party's replaces the stock plugin of its name. A plugin
   with a setting of another one is left out; of two handlers, commands or metrics with one code or
@@ -159,8 +164,10 @@ def word_filter(address, topic):
   `words = "word_tools.rows"` of the group `twistmq.admin` names a module of a package, whose
   `COMMANDS` are `Command(name, group, help, "word_tools.show:show", options, codes, columns)` of
   `twistmq.broker.api.admin_commands`. `show(session, broker=..., topic=...)` gets the options by
-  their names, None for one that is not given, and returns a row for each line, a value a column;
-  `session.ask(address, code, header)` is one request. `plugins/static_topic/admin_rows.py` has two.
+  their names, None for one that is not given, and returns a row for each line, a value a column.
+  `for each in session.brokers(broker)` has the broker that `-b` names, or all masters, and
+  `session.ask(each.address, code, header)` is one request. The groups are those of the help, by
+  title or by mqadmin's name (`topic`), or new ones. `plugins/static_topic/admin_rows.py` has two.
 - How does it log? By `log = Logger()` in its class, of `twisted.logger`.
 - Hooks that run before there is a broker are static or class methods: `register_settings`,
   `register_setting_checks`, `register_commands`, `register_store_files`,

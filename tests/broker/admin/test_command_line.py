@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pty
@@ -71,8 +72,9 @@ class HelpTests(SynchronousTestCase):
         """A package brings commands; one that cannot be imported takes away its own alone."""
         row = Command("someOther", "topic", "Do it.", "some.module:function", (),
                       (RequestCode.PUT_KV_CONFIG,), ("a",))
+        titled = dataclasses.replace(row, name="someTitled", group="Topics")
         points = [mock.Mock(load=mock.Mock(side_effect=ImportError("no such\nthing"))),
-                  mock.Mock(load=lambda: mock.Mock(COMMANDS=(row,)))]
+                  mock.Mock(load=lambda: mock.Mock(COMMANDS=(row, titled)))]
         for point, name in zip(points, ("broken", "other"), strict=True):
             point.name = name
         all_commands.cache_clear()
@@ -82,6 +84,8 @@ class HelpTests(SynchronousTestCase):
         self.assertEqual((status, err), (0, "twistmq: the commands of broken cannot be had: "
                                          "ImportError: no such thing\n"))
         self.assertIn("  someOther ", out)
+        self.assertEqual(out.count("Topics:"), 1)
+        self.assertLess(out.index("  someTitled "), out.index("Consumer groups:"))
         self.assertIn("  topicRoute ", out)
 
     def test_starts_quickly(self) -> None:
