@@ -28,6 +28,7 @@ __all__ = [
 
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
+    "twistmq.acl.passing",
     "twistmq.broker.remoting.request",
     "twistmq.broker.remoting.request_runs",
     "twistmq.broker.request.send_record",

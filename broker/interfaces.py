@@ -27,6 +27,8 @@ __all__ = [
     "IFilterLanguage",
     "IFlowControl",
     "IQueueLocks",
+    "IResourceValidator",
+    "IRunValidator",
     "IStoreFile",
     "IStoreIO",
     "ITimedDelivery",
@@ -82,6 +84,16 @@ class IAccessValidator(Interface):
         """Let the request pass by returning.
 
         :raises BrokerError: to refuse it; any other exception refuses it as well.
+        """
+
+
+class IRunValidator(IAccessValidator):
+    """A validator that looks at requests of one read together."""
+
+    def passing(requests: Sequence[Request[Any]]) -> int:
+        """Count the first of them that certainly pass; ``validate`` is called for the others.
+
+        :param requests: of one connection and one code.
         """
 
 

@@ -58,7 +58,7 @@ LOG_PERIOD_MS: Final = 60_000
 #: Topics in the cache of whether they are traced.
 _TOPICS_MAX: Final = 4096
 #: In the properties of a message whose sender wants no trace of it.
-_NO_TRACE: Final = f"{names.TRACE_ON}\x01false"
+_NO_TRACE: Final = f"{names.TRACE_ON}\x01false".encode()
 
 
 class Sent(NamedTuple):
@@ -134,36 +134,37 @@ class ServerTrace:
         host = batch.requests[0].channel.remote_host
         # Counted once: with ``_keep`` it would be for each record.
         buffer, room, dropped = self._buffer, self._most - self._waiting, 0
-        all_stored = batch.all_stored
-        for index, (request, records) in enumerate(
-                zip(batch.requests, batch.records, strict=True)):
-            header = request.header
-            topic, group = header.topic, header.producer_group
+        records_of = batch.records
+        for index, (topic, group, properties) in enumerate(batch.outlines):
             if topic != last_topic or group != last_group:
                 last_topic, last_group = topic, group
                 is_trace = topic == self._trace_topic or group.startswith(TRACE_GROUP_PREFIX)
                 wanted = not is_trace and self._wants(topic)
                 client = client_key(host, group, False)
+            records = records_of[index]
             if is_trace:
                 for record in records:
                     self.clients.traced(
                         host, record.body, self._broker.steady.now_ms())
-            elif not wanted or _NO_TRACE in (header.properties or ""):
+            elif not wanted or _NO_TRACE in properties:
                 continue
             elif room <= 0:
                 dropped += len(records) or 1
             elif records:
-                stored = all_stored or is_stored(batch.replies[index])
+                stored = batch.all_stored or is_stored(batch.replies[index])
+                now_ms = batch.requests[index].now_ms
                 kept = records[:room]
                 dropped += len(records) - len(kept)
                 room -= len(kept)
                 buffer.extend([(client, host, Sent(
                     group, topic, record.born_timestamp,
-                    record.store_timestamp if stored else request.now_ms, record.properties,
+                    record.store_timestamp if stored else now_ms, record.properties,
                     len(record.body), record.physical_offset if stored else -1))
                     for record in kept])
             else:
                 room -= 1
+                request = batch.requests[index]
+                header = request.header
                 buffer.append((client, host, Sent(
                     group, topic, header.born_timestamp, request.now_ms,
                     header.properties or "", len(request.body), -1)))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         IFlowControl,
         IQueueLocks,
         IResourceValidator,
+        IRunValidator,
         ITimedDelivery,
         ITransactionService,
     )
@@ -62,6 +63,7 @@ __all__ = [
     "IFlowControl",
     "IQueueLocks",
     "IResourceValidator",
+    "IRunValidator",
     "ITimedDelivery",
     "ITransactionService",
     "MessageRecord",
@@ -107,6 +109,7 @@ _HOMES = {
     "IFlowControl": "twistmq.broker.interfaces",
     "IQueueLocks": "twistmq.broker.interfaces",
     "IResourceValidator": "twistmq.broker.interfaces",
+    "IRunValidator": "twistmq.broker.interfaces",
     "ITimedDelivery": "twistmq.broker.interfaces",
     "ITransactionService": "twistmq.broker.interfaces",
     "MessageRecord": "twistmq.broker.wire.record",

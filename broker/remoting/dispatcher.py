@@ -29,7 +29,7 @@ from twistmq.broker.constants import (
     HELD_REQUEST_BYTES,
 )
 from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
-from twistmq.broker.interfaces import IResourceValidator
+from twistmq.broker.interfaces import IResourceValidator, IRunValidator
 from twistmq.broker.remoting.messages import (
     AnyHandler,
     Channel,
@@ -111,11 +111,12 @@ class Dispatcher:
         self._validators = tuple(validators)
         self._resource_validators = [
             each for each in self._validators if IResourceValidator.providedBy(each)]
+        #: The validator, if there is one alone, that looks at requests of one read together.
+        self._run_validator = self._validators[0] if len(self._validators) == 1 and (
+            IRunValidator.providedBy(self._validators[0])) else None
         self.hooks_made()
         headers = {code: handler.header for code, handler in handlers.items()}
-        #: Reads runs of requests at once; None: each is looked at by validators.
-        self._plain_reader = None if validators else RequestReader(headers)
-        self._reader = self._plain_reader or SignedRequestReader(headers)
+        self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
         self._batch_codes = frozenset(
             code for code, handler in handlers.items() if handler.handle_batch is not None)
         #: Bytes of a frame that no handler's bounds have to be looked at for.
@@ -148,20 +149,21 @@ class Dispatcher:
         :returns: the frames of the replies that are ready, in the order of the requests.
         """
         ready: list[bytes] = []
-        run: list[Request[Any]] = []
-        read_ahead: ReadRequest | None = None
         batch_handler: AnyHandler | None = None
         handlers, read, size_free = self.handlers, self._reader.read, self._size_free
         ends = False
-        if self._plain_reader is not None and not self._guarded:
-            run, read_ahead = read_run(
-                self._plain_reader, frames, self._batch_codes, size_free, channel, now_ms)
-            if run:
-                batch_handler = handlers[run[0].code]
+        read_ahead: ReadRequest | None
+        run, read_ahead = read_run(
+            self._reader, frames, self._batch_codes, size_free, channel, now_ms)
+        run_count = len(run)
+        if self._guarded:
+            run = self._admitted(run, ready)
+        if run:
+            batch_handler = handlers[run[0].code]
         # Requests that are handled together are one piece of work; after others it is asked
         # whether there is time for more.
         is_alone = False
-        for index in range(len(run), len(frames)):
+        for index in range(run_count, len(frames)):
             frame = frames[index]
             if is_alone and not channel.may_run_more(len(ready[-1]) if ready else 0):
                 channel.run_later(frames[index:])
@@ -263,6 +265,28 @@ class Dispatcher:
             return denied
         answer = self._hooks.refuse_request(request)
         return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
+
+    def _admitted(self, run: Sequence[Request[Any]], ready: list[bytes]) -> list[Request[Any]]:
+        """Guard the requests of a run; the others are answered."""
+        admitted: list[Request[Any]] = []
+        passing = 0
+        if self._run_validator is not None and not self._hooks.before_request:
+            try:
+                passing = self._run_validator.passing(run)
+            except Exception:
+                self.log.failure("requests of one read are validated one by one")
+            admitted += run[:passing]
+            for request in admitted:
+                request.texts = None
+        for request in run[passing:]:
+            refused = self._guard(request)
+            # They are not used any more; the next request's texts take their place in memory.
+            request.texts = None
+            if refused is None:
+                admitted.append(request)
+            else:
+                self._finish(request, refused, ready)
+        return admitted
 
     def _denied(self, request: Request[Any]) -> Reply | None:
         """Ask the validators first: a denied client must not learn which codes are served."""

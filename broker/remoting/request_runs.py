@@ -1,7 +1,8 @@
 """The requests at the head of a read that are handled together.
 
 A send of one plain message in a binary header is looked through and not read: where its parts are
-is all that the way into the store needs. Its command and header are read when a plugin or a refusal
+is all that the way into the store needs. So is a signed one in a JSON header, whose fields are read
+as texts, for the check of its signature. Command and header are read when a plugin or a refusal
 asks for them. Any other header is read as usual.
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
@@ -18,9 +19,11 @@ from twistmq.broker.errors import HeaderError
 from twistmq.broker.remoting.request import Request
 from twistmq.broker.wire.binary_header import NO_NUMBER, plain_number
 from twistmq.broker.wire.command import RESPONSE_FLAG, RemotingCommand
-from twistmq.broker.wire.field_sets import ReadRequest
+from twistmq.broker.wire.field_sets import HeaderTexts, ReadRequest
 from twistmq.broker.wire.frame import ROCKETMQ, Frame
-from twistmq.broker.wire.request_reader import RequestReader
+from twistmq.broker.wire.record import utf8
+from twistmq.broker.wire.request_reader import START_SIZE, RequestReader
+from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, Signer
 
 if TYPE_CHECKING:
     # Only mypyc reads it: machine integers read lengths faster.
@@ -28,23 +31,70 @@ if TYPE_CHECKING:
 
     from twistmq.broker.remoting.messages import Channel
 
-__all__ = ["UnreadSend", "read_run", "unread_send"]
+__all__ = ["SendOutline", "SendTexts", "UnreadSend", "read_run", "send_outlines", "unread_send"]
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 #: Bytes before the pairs of a binary header without a remark.
 _FIXED_SIZE: Final = 21
 #: The letters a, b, c and so on that a send must have, as bits.
 _REQUIRED: Final = 0b1111_1111
+#: How a JSON header of a send begins.
+_JSON_START: Final = b'{"code":310,'
+#: Numbers as most sends have them.
+_SMALL_NUMBERS: Final = {str(number): number for number in range(-1, 100)}
+#: How many letters a send must have.
+_REQUIRED_COUNT: Final = 8
+#: How many letters name fields of a send, and the bits of the access key and the signature.
+_LETTERS: Final = 14
+_HAS_KEY: Final = 1 << 14
+_HAS_SIGNATURE: Final = 1 << 15
+_ACCESS_KEY: Final = ACCESS_KEY.encode()
+_SIGNATURE: Final = SIGNATURE.encode()
+
+
+#: Topic, producer's group, and properties in UTF-8.
+SendOutline = tuple[str, str, bytes]
+
+
+class SendTexts(HeaderTexts):
+    """The extFields of a send that is looked through: the access key, and those of one letter.
+
+    :param values: in the order in which they are signed: the access key, then a, b, c and so on;
+        empty for one that was not sent.
+    :param signature: as it was sent.
+    :param seen: the fields that were sent, as bits.
+    """
+
+    __slots__ = ("_seen", "_signature", "_values")
+
+    def __init__(self, values: list[bytes], signature: bytes, seen: int) -> None:
+        self._values: list[bytes] = values
+        self._signature: bytes = signature
+        self._seen: int = seen
+
+    def get(self, name: str) -> str | None:
+        at = 0
+        if name == SIGNATURE:
+            return self._signature.decode("latin-1") if self._seen & _HAS_SIGNATURE else None
+        if len(name) == 1 and "a" <= name <= "n":
+            at = ord(name) - 96
+            if not self._seen >> (at - 1) & 1:
+                return None
+        elif name != ACCESS_KEY or not self._seen & _HAS_KEY:
+            return None
+        return self._values[at].decode("latin-1")
+
+    def are_signed_by(self, signer: Signer, body: bytes) -> bool:
+        content = b"".join(self._values) + body
+        return signer.has_signed_content(self._signature.decode("latin-1"), content)
 
 
 class UnreadSend(Request[Any]):
-    """A SEND_MESSAGE_V2 (310) whose header is not read: its parts that a record is made of.
+    """A SEND_MESSAGE_V2 (310) whose header is not read: its parts that a record is made of."""
 
-    :param frame: with a binary header.
-    """
-
-    __slots__ = ("_frame", "_reader", "born_timestamp", "message_flag", "properties", "queue_id",
-                 "reconsume_times", "sent_flag", "sent_opaque", "sys_flag", "topic")
+    __slots__ = ("_frame", "_reader", "born_timestamp", "group", "group_begin", "group_end",
+                 "message_flag", "properties", "queue_id", "reconsume_times", "sent_flag",
+                 "sent_opaque", "sys_flag", "topic")
 
     def __init__(
         self, frame: Frame, reader: RequestReader, channel: Channel, now_ms: int
@@ -62,6 +112,10 @@ class UnreadSend(Request[Any]):
         self.properties: bytes = b""
         self.sent_opaque: int = 0
         self.sent_flag: int = 0
+        #: The producer's group; None: it is in the header, between these places.
+        self.group: str | None = None
+        self.group_begin: int = 0
+        self.group_end: int = 0
 
     @property
     def body(self) -> bytes:
@@ -79,12 +133,33 @@ class UnreadSend(Request[Any]):
     def flag(self) -> int:
         return self.sent_flag
 
+    @property
+    def producer_group(self) -> str:
+        group = self.group
+        if group is None:
+            group = self.group = self._frame[1][self.group_begin:self.group_end].decode("latin-1")
+        return group
+
     def _read(self) -> RemotingCommand:
-        read = self._reader.read(self._frame)
+        read = self._reader.read_without_texts(self._frame)
         self._header = read[1]
+        if self.group is None:
+            self.group = self._header.producer_group
         # A request that waits keeps the header's bytes once, in its command.
         self._frame = ROCKETMQ, b"", self._frame[2]
         return read[0]
+
+
+def send_outlines(requests: Sequence[Request[Any]]) -> list[SendOutline]:
+    """What each send says of itself; headers that are not read stay so."""
+    outlines: list[SendOutline] = []
+    for request in requests:
+        if isinstance(request, UnreadSend):
+            outlines.append((request.topic, request.producer_group, request.properties))
+        else:
+            header = request.header
+            outlines.append((header.topic, header.producer_group, utf8(header.properties or "")))
+    return outlines
 
 
 def read_run(
@@ -103,8 +178,9 @@ def read_run(
     for frame in frames:
         if len(frame[1]) + len(frame[2]) > size_free:
             break
-        if looks_through and frame[0] == ROCKETMQ and (code == 0 or code == _SEND):
-            send = unread_send(reader, frame, channel, now_ms)
+        if looks_through and (code == 0 or code == _SEND):
+            send = unread_send(reader, frame, channel, now_ms) if frame[0] == ROCKETMQ else (
+                unread_json_send(reader, frame, channel, now_ms) if reader.keeps_texts else None)
             if send is not None:
                 code = _SEND
                 run.append(send)
@@ -121,7 +197,7 @@ def read_run(
             code = command.code
         elif command.code != code:
             return run, read
-        run.append(Request(command, header, channel, now_ms))
+        run.append(Request(command, header, channel, now_ms, read[2]))
     return run, None
 
 
@@ -130,6 +206,7 @@ def unread_send(
 ) -> UnreadSend | None:
     """Look through the header of a frame.
 
+    :param reader: reads the whole header later; says whether the request gets its texts.
     :returns: None when it is anything else than a plain send that the reader would read.
     """
     data = frame[1]
@@ -147,6 +224,9 @@ def unread_send(
     send.sent_opaque = opaque - 0x1_0000_0000 if opaque >= 0x8000_0000 else opaque
     seen: i64 = 0
     at: i64 = _FIXED_SIZE
+    keeps_texts = reader.keeps_texts
+    values: list[bytes] = [b""] * (_LETTERS + 1) if keeps_texts else []
+    signature = b""
     while at < end:
         if at + 6 > end:
             return None
@@ -156,21 +236,39 @@ def unread_send(
         # A value of 64 KiB or more is not what clients write.
         if start > end or _int16(data, start - 4):
             return None
+        name_at: i64 = at + 2
         at = start + _int16(data, start - 2)
         if at > end:
             return None
         if name_size != 1 or not 97 <= name <= 110:
+            if not keeps_texts:
+                continue
+            # What is signed must be known to the last field.
+            text = data[name_at:name_at + name_size]
+            if not _is_ascii(data, start, at):
+                return None
+            if text == _ACCESS_KEY:
+                values[0] = data[start:at]
+                seen |= _HAS_KEY
+            elif text == _SIGNATURE:
+                signature = data[start:at]
+                seen |= _HAS_SIGNATURE
+            else:
+                return None
             continue
         seen |= 1 << (name - 97)
+        if keeps_texts:
+            values[name - 96] = data[start:at]
         if name == 98:  # b
             send.topic = data[start:at].decode("latin-1")
             if not send.topic.isascii():
                 return None
         elif name == 97 or name == 99 or name == 110:
-            # a the producer's group, c the topic to take settings from, n the broker: texts that
-            # are only checked.
+            # a the producer's group, c the topic to take settings from, n the broker.
             if not _is_ascii(data, start, at):
                 return None
+            if name == 97:
+                send.group_begin, send.group_end = start, at
         elif name == 105:  # i
             send.properties = data[start:at]
             if not send.properties.isascii():
@@ -196,7 +294,77 @@ def unread_send(
             elif name == 106:  # j
                 send.reconsume_times = number
             # d queues of a topic to make, l the most times to consume: only checked.
-    return send if seen & _REQUIRED == _REQUIRED else None
+    if seen & _REQUIRED != _REQUIRED:
+        return None
+    if keeps_texts:
+        send.texts = SendTexts(values, signature, seen)
+    return send
+
+
+def unread_json_send(
+    reader: RequestReader, frame: Frame, channel: Channel, now_ms: int
+) -> UnreadSend | None:
+    """Look through the JSON header of a frame, if sends with its names have passed.
+
+    :returns: None as for ``unread_send``.
+    """
+    start = frame[1][:START_SIZE]
+    if start != _JSON_START:
+        return None
+    shape = reader.shape_of(start)
+    read = None if shape is None else shape.read_json_texts(frame[1])
+    if shape is None or read is None:
+        return None
+    command = read[0]
+    flag: int = command.flag
+    if flag & RESPONSE_FLAG:
+        return None
+    send = UnreadSend(frame, reader, channel, now_ms)
+    send.texts = read[1]
+    send.sent_flag, send.sent_opaque = flag, command.opaque
+    values, places = read[1].values, shape.letters
+    for letter in range(_LETTERS):
+        at = places[letter]
+        if at < 0:
+            if letter < _REQUIRED_COUNT:
+                return None
+            continue
+        text = values[at]
+        if letter == 0:
+            send.group = text
+        elif letter == 1:
+            send.topic = text
+        elif letter == 8:  # i
+            if not text.isascii():
+                return None
+            send.properties = text.encode()
+        elif letter == 10 or letter == 12:  # k unit mode, m batch
+            if text != "false":
+                return None
+        elif letter != 2 and letter != 13:  # c the topic to take settings from, n the broker
+            known = _SMALL_NUMBERS.get(text)
+            number: i64
+            if known is not None:
+                number = known
+            else:
+                data = utf8(text)
+                number = plain_number(data, 0, len(data))
+                if number == NO_NUMBER:
+                    return None
+            if letter == 6:  # g
+                send.born_timestamp = number
+                continue
+            if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
+                return None
+            if letter == 4:  # e
+                send.queue_id = number
+            elif letter == 5:  # f
+                send.sys_flag = number
+            elif letter == 7:  # h
+                send.message_flag = number
+            elif letter == 9:  # j
+                send.reconsume_times = number
+    return send
 
 
 def _is_ascii(data: bytes, begin: i64, end: i64) -> bool:

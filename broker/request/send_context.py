@@ -13,6 +13,7 @@ from twistmq.broker.remoting.messages import (
     Request,
     UnmadeReplies,
 )
+from twistmq.broker.remoting.request_runs import send_outlines
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 from twistmq.broker.wire.record import MessageRecord
 
@@ -36,6 +37,14 @@ class SendBatch:
     records: list[list[MessageRecord]] = field(default_factory=list)
     #: The answer to each request, filled in once its messages are stored or refused.
     replies: list[Handled] = field(default_factory=list)
+
+    @property
+    def outlines(self) -> Sequence[tuple[str, str, bytes]]:
+        """Topic, producer's group and properties (in UTF-8) of each request, as they came.
+
+        They take less than the header of each request, which has them too.
+        """
+        return send_outlines(self.requests)
 
     @property
     def topics(self) -> Collection[str]:

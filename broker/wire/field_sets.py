@@ -27,7 +27,7 @@ from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan, re
 from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, Signer
 
-__all__ = ["FieldSetDecoders", "HeaderTexts", "ReadRequest", "shapes_of"]
+__all__ = ["FieldSetDecoders", "HeaderTexts", "ReadRequest", "Shape", "ShapeTexts", "shapes_of"]
 
 #: FieldSetDecoders that are learned of one code; a client has one or two.
 _SHAPES_MAX: Final = 32
@@ -35,6 +35,8 @@ _SHAPES_MAX: Final = 32
 _NAMES_MAX: Final = 32
 _NAMES_LENGTH_MAX: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+#: The names of the fields of SEND_MESSAGE_V2.
+_LETTERS: Final = "abcdefghijklmn"
 
 _Names = tuple[str, ...]
 _Values = tuple[str, ...]
@@ -53,6 +55,8 @@ class Shape:
         self, code: int, names: _Names, header_type: type[CommandHeader], pairs: FieldPlan
     ) -> None:
         self.positions: dict[str, int] = {name: at for at, name in enumerate(names)}
+        #: The positions of the names a, b, c and so on, and -1 for one that is not there.
+        self.letters: list[int] = [self.positions.get(letter, -1) for letter in _LETTERS]
         self._pairs: FieldPlan = pairs.as_texts(names)
         #: Reads a JSON header whose extFields are texts of these names.
         self._decoder: Any = command_decoder(code, msgspec.defstruct(
@@ -66,6 +70,14 @@ class Shape:
         self._header_type: Any = header_type
         self._reading_class: Any = _array_like(reading_class(header_type), sent)
 
+    def read_json_texts(self, data: bytes) -> tuple[Any, ShapeTexts] | None:
+        """Read a JSON header but for its fields, which stay texts; None as for ``read_json``."""
+        try:
+            command = self._decoder.decode(data)
+        except UNREADABLE:
+            return None
+        return command, ShapeTexts(astuple(command.ext_fields), self)
+
     def read_json(self, data: bytes, body: bytes) -> ReadRequest | None:
         """Read a frame's JSON header; None when it has another shape, or a value does not fit."""
         try:
@@ -75,7 +87,7 @@ class Shape:
             header.__class__ = self._header_type
         except UNREADABLE:
             return None
-        return command, header, HeaderTexts(values, self)
+        return command, header, ShapeTexts(values, self)
 
     def read_binary(self, ext: bytes) -> tuple[Any, HeaderTexts] | None:
         """Read binary extFields; None as for ``read_json``."""
@@ -88,7 +100,7 @@ class Shape:
             header.__class__ = self._header_type
         except UNREADABLE:
             return None
-        return header, HeaderTexts(values, self)
+        return header, ShapeTexts(values, self)
 
 
 def _array_like(header_type: type[CommandHeader], sent: Sequence[str]) -> Any:
@@ -105,6 +117,20 @@ def _array_like(header_type: type[CommandHeader], sent: Sequence[str]) -> Any:
 class HeaderTexts:
     """The extFields of a signed request as they were sent."""
 
+    __slots__ = ()
+
+    def get(self, name: str) -> str | None:
+        """A field's value; None when it was not sent."""
+        raise NotImplementedError
+
+    def are_signed_by(self, signer: Signer, body: bytes) -> bool:
+        """Whether they are signed, and a body with them."""
+        raise NotImplementedError
+
+
+class ShapeTexts(HeaderTexts):
+    """The extFields of a request with the names of a shape."""
+
     __slots__ = ("shape", "values")
 
     def __init__(self, values: _Values, shape: Shape) -> None:
@@ -112,12 +138,10 @@ class HeaderTexts:
         self.shape: Shape = shape
 
     def get(self, name: str) -> str | None:
-        """A field's value; None when it was not sent."""
         at = self.shape.positions.get(name)
         return None if at is None else self.values[at]
 
     def are_signed_by(self, signer: Signer, body: bytes) -> bool:
-        """Whether they are signed, and a body with them."""
         content = "".join(self.values[:-1]).encode("utf-8", "replace") + body
         return signer.has_signed_content(self.values[-1], content)
 

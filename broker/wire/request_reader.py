@@ -16,32 +16,35 @@ import msgspec
 
 from twistmq.broker.wire.binary_header import FieldPlan, plain_values
 from twistmq.broker.wire.command import RemotingCommand, binary_command, decode_command
-from twistmq.broker.wire.field_sets import FieldSetDecoders, ReadRequest, shapes_of
+from twistmq.broker.wire.field_sets import FieldSetDecoders, ReadRequest, Shape, shapes_of
 from twistmq.broker.wire.frame import JSON, Frame
 from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan, reading_class
 from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 
-__all__ = ["RequestReader", "SignedRequestReader"]
+__all__ = ["START_SIZE", "RequestReader", "SignedRequestReader"]
 
 #: So much of a JSON header tells codes of two and of three digits apart. Others may be taken for
 #: one another, which costs time alone.
-_START_SIZE: Final = len('{"code":310,')
+START_SIZE: Final = len('{"code":310,')
 
 Headers = Mapping[int, type[CommandHeader]]
 
 
 def _start(code: int) -> bytes:
     """How a JSON header of a code begins."""
-    return (b'{"code":%d,"extFields":' % code)[:_START_SIZE]
+    return (b'{"code":%d,"extFields":' % code)[:START_SIZE]
 
 
 class RequestReader:
     """Reads requests with their headers.
 
     :param headers: by code, the class its extFields are read as.
+    :param keeps_texts: whether the extFields of a request are kept as they were sent, for a check
+        of its signature.
     """
 
-    def __init__(self, headers: Headers) -> None:
+    def __init__(self, headers: Headers, *, keeps_texts: bool = False) -> None:
+        self.keeps_texts: bool = keeps_texts
         #: By how a JSON header begins.
         self._decoders: dict[bytes, tuple[type[CommandHeader], msgspec.json.Decoder[Any]]] = {}
         #: By code, for binary headers.
@@ -60,9 +63,17 @@ class RequestReader:
 
         :raises HeaderError: as ``decode_command``.
         """
+        return self.read_without_texts(frame)
+
+    def shape_of(self, start: bytes) -> Shape | None:
+        """The shape that a JSON header which begins so has most likely; None: there is none."""
+        return None
+
+    def read_without_texts(self, frame: Frame) -> ReadRequest:
+        """Read a request whose signature is not asked for."""
         serialize_type, data, body = frame
         if serialize_type == JSON:
-            one_pass = self._decoders.get(data[:_START_SIZE])
+            one_pass = self._decoders.get(data[:START_SIZE])
             if one_pass is None:
                 return decode_command(frame), None, None
             header_type, decoder = one_pass
@@ -87,7 +98,7 @@ class RequestReader:
         """Access checks let a request pass that was read without its header."""
 
 
-class SignedRequestReader:
+class SignedRequestReader(RequestReader):
     """Reads requests with their headers, and with the texts that were signed.
 
     The sets of names are learned from requests that passed, and from no others.
@@ -96,6 +107,7 @@ class SignedRequestReader:
     """
 
     def __init__(self, headers: Headers) -> None:
+        super().__init__(headers, keeps_texts=True)
         self._by_code: dict[int, FieldSetDecoders] = {}
         self._by_start: dict[bytes, FieldSetDecoders] = {}
         for code, header_type in headers.items():
@@ -107,7 +119,7 @@ class SignedRequestReader:
         """As ``RequestReader.read``."""
         serialize_type, data, body = frame
         if serialize_type == JSON:
-            shapes = self._by_start.get(data[:_START_SIZE])
+            shapes = self._by_start.get(data[:START_SIZE])
             if shapes is None or shapes.last is None:
                 return decode_command(frame), None, None
             read = shapes.last.read_json(data, body)
@@ -126,6 +138,10 @@ class SignedRequestReader:
             shape = shapes.another(command)
             fields = None if shape is None else shape.read_binary(ext)
         return (command, None, None) if fields is None else (command, *fields)
+
+    def shape_of(self, start: bytes) -> Shape | None:
+        shapes = self._by_start.get(start)
+        return None if shapes is None else shapes.last
 
     def passed(self, command: RemotingCommand) -> None:
         """As ``RequestReader.passed``; the next one like it is read with its header."""

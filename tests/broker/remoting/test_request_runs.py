@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.remoting.request_runs import UnreadSend, read_run, unread_send
+from twistmq.broker.remoting.request_runs import (
+    UnreadSend,
+    read_run,
+    send_outlines,
+    unread_json_send,
+    unread_send,
+)
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import decode_command
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from twistmq.broker.wire.request_reader import RequestReader
+from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
+from twistmq.broker.wire.signature import (
+    ACCESS_KEY,
+    SIGNATURE,
+    Credentials,
+    Signer,
+    request_content,
+    signed_fields,
+)
 
 SEND = RequestCode.SEND_MESSAGE_V2
-READER = RequestReader({SEND: SendMessageRequestHeaderV2, 10: SendMessageRequestHeader})
+HEADERS = {SEND: SendMessageRequestHeaderV2, 10: SendMessageRequestHeader}
+READER = RequestReader(HEADERS)
+SIGNED_READER = SignedRequestReader(HEADERS)
+KEYS = Credentials("access", "secret")
+SIGNER = Signer(KEYS.secret_key)
 PLAIN = {"a": "group", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000",
          "h": "5", "i": "KEYS\x01k\x02", "j": "2", "k": "false", "l": "16", "m": "false",
          "n": "broker-a"}
@@ -115,6 +134,126 @@ class UnreadTests(SynchronousTestCase):
         send = self.check((ROCKETMQ, twice, b"body"))
         assert send is not None
         self.assertEqual(send.queue_id, 9)
+
+
+class SignedTests(SynchronousTestCase):
+    """Sends whose signature is checked."""
+
+    def check(self, fields: dict[str, str], body: bytes = b"body") -> bool:
+        """Look a send through; :returns: whether it was, and all it says is as it was sent."""
+        frame = ROCKETMQ, frame_of(fields)[1], body
+        send = unread_send(SIGNED_READER, frame, CHANNEL, 9)
+        if send is None:
+            return False
+        texts = send.texts
+        assert texts is not None
+        for name in (*PLAIN, ACCESS_KEY, SIGNATURE, "o", "aa", "", "A", "`"):
+            self.assertEqual(texts.get(name), fields.get(name), name)
+        content = request_content(fields, body, 479)
+        self.assertEqual(texts.are_signed_by(SIGNER, body),
+                         SIGNER.has_signed_content(fields.get(SIGNATURE, ""), content))
+        self.assertEqual(send.header, READER.read(frame)[1])
+        return True
+
+    def test_a_signed_send_is_looked_through(self) -> None:
+        """With all fields, and with those alone that it must have, in any order."""
+        for names in ("abcdefghijklmn", "nmlkjihgfedcba", "abcdefgh"):
+            signed = signed_fields({name: PLAIN[name] for name in names}, b"body", 479, KEYS)
+            self.assertTrue(self.check(signed))
+            self.assertTrue(self.check(dict(reversed(signed.items()))))
+
+    def test_what_was_changed_is_not_signed(self) -> None:
+        """A value, the body, the signature, or a field more or less."""
+        signed = signed_fields(PLAIN, b"body", 479, KEYS)
+        for changed in ({"e": "2"}, {"n": "broker-b"}, {SIGNATURE: "x"}, {ACCESS_KEY: "other"}):
+            send = unread_send(SIGNED_READER, frame_of({**signed, **changed}), CHANNEL, 9)
+            assert send is not None and send.texts is not None
+            self.assertFalse(send.texts.are_signed_by(SIGNER, b"body"))
+        send = unread_send(SIGNED_READER, frame_of(signed), CHANNEL, 9)
+        assert send is not None and send.texts is not None
+        self.assertTrue(send.texts.are_signed_by(SIGNER, b"body"))
+        self.assertFalse(send.texts.are_signed_by(SIGNER, b"Body"))
+
+    def test_each_without_one_field(self) -> None:
+        """A field that is not there is none, and one that is empty is empty."""
+        signed = signed_fields(PLAIN, b"body", 479, KEYS)
+        for name in signed:
+            self.check({key: value for key, value in signed.items() if key != name})
+            self.check({**signed, name: ""})
+
+    def test_any_value_of_any_field(self) -> None:
+        """Each value in each field, that of the keys among them."""
+        for name, values in {**FIELDS, ACCESS_KEY: TEXTS, SIGNATURE: TEXTS}.items():
+            for value in values:
+                known = (len(name) == 1 and "a" <= name <= "n") or name in (ACCESS_KEY, SIGNATURE)
+                looked = self.check({**signed_fields(PLAIN, b"", 479, KEYS), name: value})
+                self.assertFalse(looked and not (known and value.isascii()), (name, value[:9]))
+
+    def test_a_field_that_is_not_known_is_read(self) -> None:
+        """It is part of what is signed."""
+        for name in ("SecurityToken", "o", "zz", "", "AccessKeys", "_UNIQUE_KEY_QUERY"):
+            self.assertFalse(self.check({**signed_fields(PLAIN, b"", 479, KEYS), name: "x"}))
+
+    def test_each_in_json(self) -> None:
+        """Whatever a field holds, what is looked through is as the reader reads it."""
+        reader = SignedRequestReader(HEADERS)
+        count = 0
+        for left_out in ("", "abcdefghijklmn", "ijklmn"):
+            plain = {name: text for name, text in PLAIN.items() if name not in left_out}
+            for name, values in {"": ("",), **FIELDS, ACCESS_KEY: TEXTS}.items():
+                for value in values:
+                    fields = signed_fields({**plain, **({name: value} if name else {})}, b"body",
+                                           479, KEYS)
+                    for flag in (0, 1, 2):
+                        count += self.check_json(reader, fields, flag)
+        self.assertGreater(count, 100)
+
+    def check_json(self, reader: SignedRequestReader, fields: dict[str, str], flag: int) -> bool:
+        """Look a send through whose shape has passed; :returns: whether it was."""
+        text = json.dumps({"code": 310, "extFields": fields, "flag": flag, "language": "JAVA",
+                           "opaque": -7, "version": 479}, separators=(",", ":"))
+        frame: Frame = (JSON, text.encode(), b"body")
+        read = READER.read(frame)
+        reader.passed(read[0])
+        send = unread_json_send(reader, frame, CHANNEL, 9)
+        if send is None:
+            return False
+        self.assertEqual(flag & 1, 0)
+        texts, header = send.texts, read[1]
+        assert texts is not None and isinstance(header, SendMessageRequestHeaderV2)
+        self.assertEqual({name: texts.get(name) for name in fields}, fields)
+        self.assertTrue(texts.are_signed_by(SIGNER, b"body"))
+        self.assertEqual(
+            (send.topic, send.producer_group, send.queue_id, send.sys_flag, send.born_timestamp,
+             send.message_flag, send.reconsume_times, send.properties, send.code, send.opaque,
+             send.flag, send.body, False),
+            (header.topic, header.producer_group, header.queue_id, header.sys_flag,
+             header.born_timestamp, header.flag, header.reconsume_times or 0,
+             (header.properties or "").encode(), 310, -7, flag, b"body", bool(header.batch)))
+        self.assertEqual((send.header, send.command.opaque), (header, -7))
+        return True
+
+    def test_a_run_has_the_texts_of_each(self) -> None:
+        """Those of sends in JSON come with their header, once such a send has passed."""
+        signed = signed_fields(PLAIN, b"", 479, KEYS)
+        pairs = b",".join(f'"{name}":"{value}"'.encode().replace(b"\x01", b"\\u0001").replace(
+            b"\x02", b"\\u0002") for name, value in signed.items())
+        in_json: Frame = (JSON, b'{"code":310,"extFields":{%s},"version":479}' % pairs, b"")
+        binary: Frame = (ROCKETMQ, frame_of(signed)[1], b"")
+        reader = SignedRequestReader(HEADERS)
+        run, ahead = read_run(reader, [binary, in_json], {SEND}, 10_000, CHANNEL, 9)
+        assert ahead is not None
+        self.assertEqual((len(run), ahead[1]), (1, None))
+        reader.passed(ahead[0])
+        run, ahead = read_run(reader, [in_json, binary], {SEND}, 10_000, CHANNEL, 9)
+        self.assertEqual((len(run), ahead), (2, None))
+        for request in run:
+            assert request.texts is not None
+            self.assertTrue(request.texts.are_signed_by(SIGNER, b""))
+        outline = ("T", "group", b"KEYS\x01k\x02")
+        self.assertEqual(send_outlines(run), [outline, outline])
+        self.assertEqual([request.header.topic for request in run], ["T", "T"])
+        self.assertEqual(send_outlines(run), [outline, outline])
 
 
 class RunTests(SynchronousTestCase):
