@@ -38,6 +38,20 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 #: How long anything may take that is waited for, seconds.
 PATIENCE = 90.0
 Figures = dict[str, float]
+#: Access key and secret key.
+KEYS = ("bench-key", "secret-of-bench")
+ACCOUNTS = f"""\
+accounts:
+- accessKey: {KEYS[0]}
+  secretKey: {KEYS[1]}
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: PUB|SUB
+"""
+#: What every message of a guarded load matches.
+MATCHES_ALL = "a >= 0 AND colour IN ('red', 'blue')"
+#: The settings of both brokers in a guarded load.
+GUARDED = ("aclEnable=true", "enablePropertyFilter=true", "enableConsumeQueueExt=true",
+           "enableCalcFilterBitMap=true", "traceTopicEnable=true")
 Keys = tuple[str, str] | None
 
 

@@ -2,10 +2,11 @@
 """How the cost of a message grows with topics, connections, groups, and the size of the store.
 
   growth_bench.py [topics] [connections] [groups] [stores]      all when none is named
-      [--twistmq .venv/bin/twistmq] [--seconds 4] [--rounds 3] [--most 10000] [--gibibytes 1,4]
+      [--twistmq .venv/bin/twistmq] [--seconds 4] [--rounds 3] [--most 80000] [--gibibytes 1,4]
       [--svg FILE]
 
-topics       sends in turn to 1, 100, 1,000, 10,000 topics of 4 queues, and a start with them
+topics       sends in turn to 1, 100, 1,000, 10,000, 80,000 topics of 4 queues, and a start with
+             them
 connections  sends by 1, 100, 1,000, 10,000 connections, 256 messages under way over all
 groups       pulls of 32 messages by 1, 100, 1,000 groups in turn, each with a commit of its offset
 stores       with a commit log of so many GiB: sends, pulls of the oldest and the newest messages, a
@@ -36,7 +37,9 @@ from bench_servers import Twistmq, anonymous_mb, parser_of
 
 PORT_FIRST = 32_600
 TOPIC, QUEUES, BODY_SIZE = "GrowthBench", 4, 128
-COUNTS = (1, 100, 1000, 10_000)
+#: The counts of each kind, but for stores.
+COUNTS = {"topics": (1, 100, 1000, 10_000, 80_000), "connections": (1, 100, 1000, 10_000),
+          "groups": (1, 100, 1000)}
 IN_FLIGHT = 256
 CONNECTIONS = 4
 PULL_COUNT = 32
@@ -215,8 +218,7 @@ def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
     """The counts to measure."""
     if kind == "stores":
         return tuple(arguments.gibibytes)
-    most = min(arguments.most, 1000 if kind == "groups" else arguments.most)
-    return tuple(count for count in COUNTS if count <= most)
+    return tuple(count for count in COUNTS[kind] if count <= arguments.most)
 
 
 def measure(kind: str, arguments: argparse.Namespace) -> dict[int, Row]:
@@ -235,7 +237,7 @@ def measure(kind: str, arguments: argparse.Namespace) -> dict[int, Row]:
 
 
 def draw(found: dict[str, dict[int, Row]], path: Path) -> None:
-    """Draw the CPU of a message over each count."""
+    """Draw the CPU of a message, and the time of a start, over each count."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -245,11 +247,16 @@ def draw(found: dict[str, dict[int, Row]], path: Path) -> None:
 
     picture, axes = pyplot.subplots(1, len(found), figsize=(3 * len(found), 2.4), squeeze=False)
     for axis, (kind, rows) in zip(axes[0], found.items(), strict=True):
-        axis.plot(list(rows), [row["CPU a message, us"] for row in rows.values()], marker="o")
+        axis.plot(list(rows), [row["CPU a message, us"] for row in rows.values()], marker="o",
+                  label="CPU a message, us")
+        if all("start, s" in row for row in rows.values()):
+            axis.plot(list(rows), [row["start, s"] for row in rows.values()], marker="x",
+                      linestyle="--", label="start, s")
+            axis.legend(frameon=False)
         axis.set_xscale("log")
         axis.set_ylim(bottom=0)
         axis.set_xlabel("GiB of messages" if kind == "stores" else kind)
-    axes[0][0].set_ylabel("CPU a message, us")
+    axes[0][0].set_ylabel("us, s")
     picture.tight_layout()
     picture.savefig(path, metadata={"Date": None})
 
@@ -259,7 +266,8 @@ def main() -> int:
     parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("--seconds", type=float, default=4, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=COUNTS[-1], help="leave out counts above it")
+    parser.add_argument("--most", type=int, default=COUNTS["topics"][-1],
+                        help="leave out counts above it")
     parser.add_argument("--gibibytes", default=[1, 4],
                         type=lambda text: [int(each) for each in text.split(",")])
     parser.add_argument("--svg", type=Path, help="the file of a picture")
@@ -267,7 +275,8 @@ def main() -> int:
     if unknown := set(arguments.what) - set(KINDS):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * COUNTS[-1])), hard))
+    wanted = min(hard, max(soft, 4 * COUNTS["connections"][-1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     begin = time.monotonic()
     found = {kind: measure(kind, arguments) for kind in arguments.what or KINDS}

@@ -98,7 +98,8 @@ def main() -> int:
         other = python_with(AIOKAFKA)
         namesrv = f"127.0.0.1:{arguments.port}"
         fill(program, namesrv, arguments.messages)
-        print("| load | twistmq, us | aiokafka, us | ratio | twistmq, msg/s | aiokafka, msg/s |")
+        # A line of a program that ran before may lack its end.
+        print("\n| load | twistmq, us | aiokafka, us | ratio | twistmq, msg/s | aiokafka, msg/s |")
         print("| --- | --- | --- | --- | --- | --- |")
         for load in ("auto", "consume_batch"):
             commands: dict[str, list[str | Path]] = {
