@@ -41,6 +41,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.extension_reader",
     "twistmq.broker.store.extension_unit",
     "twistmq.broker.store.index_tail",
+    "twistmq.broker.store.raw_walk",
     "twistmq.broker.store.read_fast_path",
     "twistmq.broker.store.stored_records",
     "twistmq.broker.wire.batch",

@@ -15,6 +15,7 @@ from typing import Final
 
 from twistmq.broker.errors import StoreError
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
@@ -112,10 +113,10 @@ class RawLog:
             return
         whole, following, count = self._walk(offset, data)
         writes = []
-        at, view = 0, memoryview(data)
+        at = 0
         while at < len(data):
             room = log.next_file_start(offset + at) - offset - at
-            writes.append((offset + at, bytes(view[at : at + room])))
+            writes.append((offset + at, data[at : at + room]))
             at += room
         log.write(writes)
         self._whole, self._next, self._end = whole, following, log.max_offset
@@ -140,6 +141,11 @@ class RawLog:
         count = 0
         while following <= end:
             begin = following
+            if begin >= offset:
+                passed, found = whole_messages(
+                    data, begin - offset, log.next_file_start(begin) - begin)
+                begin = following = begin + passed
+                count += found
             if end - begin < _HEAD_SIZE:
                 break
             size, is_message = self._size(begin, _head(log, begin, offset, data))

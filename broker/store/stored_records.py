@@ -8,9 +8,11 @@ Source: CommitLog.checkMessageAndReturnSize, DefaultMessageStore.doDispatch @5.3
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX
+from twistmq.broker.wire.plain_properties import plain_keys
 from twistmq.broker.wire.properties import INNER_NUM, parse_properties
 from twistmq.broker.wire.record import (
     RECORD_SIZE_MIN,
@@ -21,12 +23,15 @@ from twistmq.broker.wire.record import (
     has_queue_entry,
     record_again,
     record_size,
+    usual_record,
 )
 
 __all__ = ["TagsCode", "may_be_torn", "message_count", "record_of", "take_records"]
 
 #: Gives the number that stands in the queue entry of a record that has its places.
 TagsCode = Callable[[MessageRecord], int]
+#: No property of a record that is stored asks for anything.
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def take_records(
@@ -47,8 +52,25 @@ def take_records(
     :returns: the bytes that were taken.
     """
     begin = offset
+    topic = ""
+    topic_bytes = b""
+    is_usual = False
     while offset < enough and len(chunk) - at >= RECORD_SIZE_MIN:
         size = record_size(chunk, at)
+        fixed, body_end, record_end = usual_record(chunk, at)
+        if record_end and dispatch_filter is None and offset + size <= end:
+            properties = body_end + 3 + chunk[body_end]
+            if not topic or chunk[body_end + 1 : properties - 2] != topic_bytes:
+                topic_bytes = chunk[body_end + 1 : properties - 2]
+                topic = str(topic_bytes, "utf-8", "replace")
+                is_usual = topic not in tags_codes
+            record = _usual_record(
+                fixed, chunk, body_end, properties, record_end, topic) if is_usual else None
+            if record is not None and record.physical_offset == offset:
+                records.append(record)
+                offset += size
+                at += size
+                continue
         if size < RECORD_SIZE_MIN or size > len(chunk) - at or offset + size > end:
             break
         try:
@@ -61,6 +83,38 @@ def take_records(
         offset += size
         at += size
     return offset - begin
+
+
+def _usual_record(
+    fixed: tuple[Any, ...], chunk: bytes, body_end: int, properties: int, end: int, topic: str
+) -> MessageRecord | None:
+    """Make the record of a plain message.
+
+    :param fixed: what ``usual_record`` found, as ``body_end`` and ``end``.
+    :param properties: where they begin in the chunk.
+    :returns: None when ``record_of`` has to look at it.
+    """
+    sys_flag: int = fixed[7]
+    body_length: int = fixed[14]
+    data = chunk[properties:end]
+    if sys_flag & SYS_INNER_BATCH or not data or data[-1] == 0:
+        return None
+    text = data.decode("latin-1")
+    keys, tags_code = plain_keys(data, text, _NO_NAMES)
+    if keys is None:
+        return None
+    physical_offset: int = fixed[6]
+    size: int = fixed[0]
+    record = MessageRecord(
+        topic, fixed[3], chunk[body_end - body_length : body_end], text, fixed[8], fixed[9],
+        fixed[11], keys, tags_code, fixed[4], sys_flag, fixed[12], fixed[13])
+    record.queue_offset = fixed[5]
+    record.physical_offset = physical_offset
+    record.size = size
+    record.store_timestamp = fixed[10]
+    record.next_offset = physical_offset + size
+    record.enters_queue = has_queue_entry(sys_flag)
+    return record
 
 
 def may_be_torn(message: StoredMessage) -> bool:

@@ -41,6 +41,7 @@ __all__ = [
     "record_again",
     "record_size",
     "records_of",
+    "usual_record",
 ]
 
 #: Magic numbers, int32: a record, a record with a long topic name, the filler at a file's end.
@@ -539,7 +540,7 @@ def records_of(data: bytes) -> list[StoredMessage]:
     topic = ""
     topic_bytes = b""
     while position < len(data):
-        fixed, at, end = _usual_record(data, position)
+        fixed, at, end = usual_record(data, position)
         if end == 0:
             # It is not of the usual form, or damaged.
             records.append(decode_record(data, position))
@@ -560,11 +561,12 @@ def records_of(data: bytes) -> list[StoredMessage]:
     return records
 
 
-def _usual_record(data: bytes, position: int) -> tuple[tuple[Any, ...], int, int]:
+def usual_record(data: bytes, position: int) -> tuple[tuple[Any, ...], int, int]:
     """Look at a record of V1 with IPv4 addresses, as most are.
 
-    :returns: its fixed fields, where its body ends and where it ends, bytes; the last is 0 when it
-        has another form, or is damaged.
+    :returns: its fixed fields, as StoredMessage takes them, and behind them the body's length;
+        where its body ends and where it ends, bytes: the last is 0 when it has another form, or is
+        damaged.
     """
     if len(data) - position < RECORD_SIZE_MIN:
         return (), 0, 0

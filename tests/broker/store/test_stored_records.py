@@ -1,0 +1,133 @@
+"""Records that are read back: those of the usual form are made as any other is."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.raw_walk import whole_messages
+from twistmq.broker.store.stored_records import record_of, take_records
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import (
+    BLANK_SIZE_MIN,
+    SYS_BORN_HOST_V6,
+    SYS_INNER_BATCH,
+    MessageRecord,
+    blank_record,
+    decode_record,
+    encode_record,
+)
+
+#: Properties as they may be stored.
+PROPERTIES = (
+    "UNIQ_KEY\x01u\x02", "UNIQ_KEY\x01u\x02KEYS\x01a b  c\x02TAGS\x01t\x02",
+    "TAGS\x01t\x02UNIQ_KEY\x01u\x02WAIT\x01true\x02MSG_REGION\x01r\x02TRACE_ON\x01true\x02",
+    "UNIQ_KEY\x01u", "", "KEYS\x01a\x02", "UNIQ_KEY\x01\x02", "UNIQ_KEY\x01u\x02TAGS\x01\x02",
+    "UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", "UNIQ_KEY\x01u\x02a\x01\u00e9\x02", "nothing",
+    "UNIQ_KEY\x01u\x00", "UNIQ_KEY\x01u\x02INNER_NUM\x013\x02")
+SYS_FLAGS = (0, 1, 4, 8, 12, SYS_INNER_BATCH)
+FIELDS = [name for name in MessageRecord.__slots__ if name not in ("_properties", "_stored")]
+
+
+def log_of(records: list[MessageRecord], offset: int = 0) -> bytes:
+    """Records as they stand in a log from a place on."""
+    data = b""
+    for number, record in enumerate(records):
+        record.physical_offset = offset + len(data)
+        record.queue_offset = number
+        record.store_timestamp = 1000 + number
+        data += encode_record(record)
+    return data
+
+
+def facts(record: MessageRecord) -> dict[str, object]:
+    """All that a record holds."""
+    return {**{name: getattr(record, name) for name in FIELDS}, "properties": record.properties}
+
+
+def stored(properties: str, sys_flag: int = 0, topic: str = "T", body: bytes = b"b",
+           host: bytes = b"\x0a\x01\x01\x01\0\0\0\x05") -> MessageRecord:
+    return MessageRecord(topic, 3, body, properties, 17, host, b"\x0a\x02\x02\x02\0\0\0\x06", [],
+                         flag=5, sys_flag=sys_flag, reconsume_times=2,
+                         prepared_transaction_offset=99)
+
+
+class TakeTests(SynchronousTestCase):
+    """The short way and the long one."""
+
+    def check(self, records: list[MessageRecord], offset: int = 0) -> None:
+        data = log_of(records, offset)
+        taken: list[MessageRecord] = []
+        passed = take_records(taken, data, 0, offset, offset + len(data), 1 << 60, None, {})
+        self.assertEqual(passed, sum(each.size for each in taken))
+        at = 0
+        for record in taken:
+            read = decode_record(data, at)
+            self.assertEqual(facts(record), facts(record_of(read, None, {})))
+            at += read.size
+
+    def test_each_kind_of_properties(self) -> None:
+        """With each system flag, hosts of either kind, topics of any text."""
+        for properties in PROPERTIES:
+            for sys_flag in SYS_FLAGS:
+                self.check([stored(properties, sys_flag), stored(PROPERTIES[0])])
+        self.check([stored(PROPERTIES[1], SYS_BORN_HOST_V6, host=bytes(16) + b"\0\0\0\x05")])
+        for topic in ("T", "caf\u00e9", "x" * 127, "y" * 200):
+            self.check([stored(PROPERTIES[1], topic=topic), stored(PROPERTIES[2])], 1 << 33)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.sampled_from(PROPERTIES), st.sampled_from(SYS_FLAGS),
+                              st.sampled_from("TUV"), st.binary(max_size=40)), max_size=12))
+    def test_any_records(self, kinds: list[tuple[str, int, str, bytes]]) -> None:
+        self.check([stored(*kind) for kind in kinds])
+
+    def test_it_ends_before_what_is_in_doubt(self) -> None:
+        """A record that is cut, that says another place, or that lies behind the end."""
+        good = log_of([stored(PROPERTIES[1]) for _ in range(3)])
+        size = len(good) // 3
+        for data, end, count in (
+            (good[:-1], len(good), 2), (good, len(good) - 1, 2), (good, size, 1),
+            (good[:size] + good[:size] + good, 1 << 20, 1),
+            (good[:size] + bytes(200), 1 << 20, 1), (b"", 1 << 20, 0)):
+            taken: list[MessageRecord] = []
+            self.assertEqual(take_records(taken, data, 0, 0, end, 1 << 60, None, {}), count * size)
+            self.assertEqual(len(taken), count)
+
+    def test_filters_and_tags_codes_are_asked(self) -> None:
+        """They see the record as it is read back."""
+        data = log_of([stored(PROPERTIES[1]), stored(PROPERTIES[1], topic="U")])
+        taken: list[MessageRecord] = []
+        take_records(taken, data, 0, 0, len(data), 1 << 60, None, {"U": lambda record: 77})
+        self.assertEqual([record.tags_code for record in taken][1], 77)
+        taken.clear()
+        take_records(taken, data, 0, 0, len(data), 1 << 60, lambda record: record.topic == "U", {})
+        self.assertEqual([record.enters_queue for record in taken], [False, True])
+
+
+class WalkTests(SynchronousTestCase):
+    """Messages that are whole."""
+
+    def test_whole_messages_are_passed(self) -> None:
+        """Up to one that is cut, to a blank, to what is none, and to the end of a file."""
+        data = log_of([stored(PROPERTIES[1], body=bytes(number)) for number in range(4)])
+        begins = [0]
+        while begins[-1] < len(data):
+            begins.append(begins[-1] + decode_record(data, begins[-1]).size)
+        far = 1 << 40
+        for cut in range(len(data) + 1):
+            count = sum(begin <= cut for begin in begins[1:])
+            self.assertEqual(whole_messages(data[:cut], 0, far), (begins[count], count), msg=cut)
+        for more in (blank_record(200), bytes(200), b"\xff" * 200):
+            self.assertEqual(whole_messages(data + more, 0, far), (len(data), 4))
+        self.assertEqual(whole_messages(data, begins[1], far), (begins[4] - begins[1], 3))
+        room = begins[3] + BLANK_SIZE_MIN
+        self.assertEqual(whole_messages(data, 0, room), (begins[3], 3))
+        self.assertEqual(whole_messages(data, 0, room - 1), (begins[2], 2))
+
+    def test_a_size_that_is_absurd(self) -> None:
+        """It is looked at by what knows the file."""
+        data = bytearray(log_of([message("T")]))
+        for size in (0, 90, 1 << 31, (1 << 32) - 1):
+            data[:4] = size.to_bytes(4, "big")
+            self.assertEqual(whole_messages(bytes(data), 0, 1 << 40), (0, 0))
