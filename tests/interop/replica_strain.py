@@ -269,11 +269,11 @@ def probe(
             files = _descriptors(master)
             _connect_often(master.port + 1, idle, idle, a_second)
             wait_until("they are closed", lambda: _descriptors(master) <= files + _SPARE, 300)
-            kib, begin = rss_anon_kib(master.pid), time.monotonic()
+            kib = rss_anon_kib(master.pid)
             with Watch(lambda: _descriptors(master)) as descriptors, Watch(
                     load.silence) as silence:
-                _connect_often(master.port + 1, int(a_second * seconds), idle, a_second)
-            strain.figures["probes a second"] = a_second * seconds / (time.monotonic() - begin)
+                strain.figures["probes a second"] = _connect_often(
+                    master.port + 1, int(a_second * seconds), idle, a_second)
             [after] = slaves_of(master.address).ha_connection_info
             wait_until("they are closed", lambda: _descriptors(master) <= files + _SPARE, 300)
         strain.problems += load.failures
@@ -286,8 +286,11 @@ def probe(
     return strain
 
 
-def _connect_often(port: int, count: int, idle: int, a_second: int) -> None:
-    """Connect and close so often, while so many other connections say nothing."""
+def _connect_often(port: int, count: int, idle: int, a_second: int) -> float:
+    """Connect and close so often, while so many other connections say nothing.
+
+    :returns: how many it was a second.
+    """
     with contextlib.ExitStack() as stack:
         for _ in range(idle):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
@@ -297,6 +300,7 @@ def _connect_often(port: int, count: int, idle: int, a_second: int) -> None:
             ahead = begin + number / a_second - time.monotonic()
             if ahead > 0:
                 threading.Event().wait(ahead)
+        return count / (time.monotonic() - begin)
 
 
 def _descriptors(replica: Replica) -> int:
