@@ -95,7 +95,7 @@ SLOW: Final = frozenset((
     "client/core/test_strategies.py", "client/core/test_unique_id.py",
     "client/event_loop/test_pop_consumer.py", "client/test_pop_consumer.py",
     "client/testing/test_pop_cluster.py",
-    "plugins/ha/test_pair.py", "plugins/ha/test_receiver.py",
+    "plugins/ha/test_pair.py", "plugins/ha/test_receiver.py", "plugins/ha/test_tls.py",
     "plugins/filter_sql92/test_grammar.py", "plugins/flow_control/test_overload.py",
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",

@@ -286,14 +286,27 @@ def start_slaves(pairs: Sequence[Pair]) -> None:
 
 
 def asynchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
-    """Sends without a slave and with one."""
+    """Sends without a slave, beside a process that takes what a slave would, and with one."""
     with with_pairs(pairs):
         send_rounds(pairs, "alone", arguments)
+        with busy_process():
+            send_rounds(pairs, "beside a busy process", arguments)
         start_slaves(pairs)
         send_rounds(pairs, "with a slave", arguments)
         for pair in pairs:
             pair.wait_for_slave()
             behind(pair, arguments.seconds)
+
+
+@contextlib.contextmanager
+def busy_process() -> Iterator[None]:
+    """A process that does nothing but run: it has the part of the cores that a slave would have."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def behind(pair: Pair, seconds: float) -> None:
@@ -470,8 +483,29 @@ def drain(link: socket.socket) -> None:
             pass
 
 
+@contextlib.contextmanager
+def answers_of(pair: Pair) -> Iterator[list[float]]:
+    """How long the slave took to answer each request while the block ran, ms; 50 a second."""
+    taken: list[float] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.02):
+            begin = time.monotonic()
+            if pair.slave_end(-1) >= 0:
+                taken.append((time.monotonic() - begin) * 1000)
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    try:
+        yield taken
+    finally:
+        is_over.set()
+        watch.join()
+
+
 def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
-    """A slave that was away, and the master's rate meanwhile."""
+    """A slave that was away, the master's rate meanwhile, and the slave's answers."""
     with with_pairs(pairs):
         start_slaves(pairs)
         given = given_load(window=32, size=4096)
@@ -491,13 +525,17 @@ def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
                 start = time.monotonic()
                 time.sleep(0.01)
             first = at
-            meanwhile, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
-            pair.bad += bad
-            while (at := pair.slave_end(behind)) < before:
-                if time.monotonic() - begin > 10 * PATIENCE:
-                    raise SystemExit(f"{pair.name}: the slave stands at {at} of {before}")
-                time.sleep(0.05)
-            took = time.monotonic() - start
+            with answers_of(pair) as answers:
+                meanwhile, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
+                pair.bad += bad
+                while (at := pair.slave_end(behind)) < before:
+                    if time.monotonic() - begin > 10 * PATIENCE:
+                        raise SystemExit(f"{pair.name}: the slave stands at {at} of {before}")
+                    time.sleep(0.05)
+                took = time.monotonic() - start
+            answers.sort()
+            pair.values["answers p50"] = answers[len(answers) // 2]
+            pair.values["answers p99"] = answers[len(answers) * 99 // 100]
             pair.values["catch-up"] = (at - first) / took / (1 << 20)
             pair.values["meanwhile"] = meanwhile / statistics.median(rates)
             print(f"catch-up {pair.name:<8} {pair.values['catch-up']:.0f} MiB/s, the master at "
@@ -513,6 +551,8 @@ ROWS = (
     ("master alone, msg/s", "alone rate", ",.0f", ""),
     ("master with a live slave, msg/s", "with a slave rate", ",.0f", ">= 1.0x"),
     ("with a live slave / alone", "kept", ".2f", ">= 0.85 of ours"),
+    ("alone beside a process that only runs, msg/s", "beside a busy process rate", ",.0f", ""),
+    ("with a live slave / alone beside such a process", "kept busy", ".2f", ">= 0.85 of ours"),
     ("CPU of both per message, us", "with a slave cpu", ".2f", "<= 0.7x"),
     ("CPU of the master per message, alone, us", "alone master cpu", ".2f", ""),
     ("CPU of the master per message, with a live slave, us", "with a slave master cpu", ".2f", ""),
@@ -528,6 +568,8 @@ ROWS = (
     ("lag p99, ms", "lag p99", ".1f", "<= 20 ms"),
     ("catch-up, MiB/s", "catch-up", ",.0f", ">= 0.8x"),
     ("master's rate meanwhile / before", "meanwhile", ".2f", ">= 0.80 of ours"),
+    ("answers of the slave meanwhile, p50, ms", "answers p50", ".1f", ""),
+    ("answers of the slave meanwhile, p99, ms", "answers p99", ".1f", "<= 50 of ours"),
 )
 
 
@@ -537,6 +579,8 @@ def print_table(pairs: Sequence[Pair]) -> None:
     for pair in pairs:
         if "alone rate" in pair.values:
             pair.values["kept"] = pair.values["with a slave rate"] / pair.values["alone rate"]
+            pair.values["kept busy"] = (
+                pair.values["with a slave rate"] / pair.values["beside a busy process rate"])
             pair.values["kept cpu"] = (
                 pair.values["alone master cpu"] / pair.values["with a slave master cpu"])
     print_ratios(ROWS, (OURS, APACHE), ours.values, theirs.values)
