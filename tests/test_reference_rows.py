@@ -38,7 +38,7 @@ class FaultTests(SynchronousTestCase):
 
     def test_classes_methods_several_of_them(self) -> None:
         """Classes, methods, several of them, and both kinds of reason."""
-        self.assertEqual(self.faults(_HERE, f"{_HERE}, {_METHOD}", "later: clients",
+        self.assertEqual(self.faults(_HERE, f"{_HERE}, {_METHOD}", "later: DLedger",
                                      "not: because"),
                          [])
 

@@ -27,7 +27,11 @@ PROPERTIES = (
     "UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", "UNIQ_KEY\x01u\x02a\x01\u00e9\x02", "nothing",
     "UNIQ_KEY\x01u\x00", "UNIQ_KEY\x01u\x02INNER_NUM\x013\x02")
 SYS_FLAGS = (0, 1, 4, 8, 12, SYS_INNER_BATCH)
-FIELDS = [name for name in MessageRecord.__slots__ if name not in ("_properties", "_stored")]
+FIELDS = (
+    "topic", "queue_id", "body", "properties", "is_plain", "born_timestamp", "born_host",
+    "store_host", "keys", "tags_code", "flag", "sys_flag", "reconsume_times",
+    "prepared_transaction_offset", "message_count", "enters_queue", "queue_offset",
+    "physical_offset", "size", "store_timestamp", "next_offset")
 
 
 def log_of(records: list[MessageRecord], offset: int = 0) -> bytes:
@@ -43,7 +47,7 @@ def log_of(records: list[MessageRecord], offset: int = 0) -> bytes:
 
 def facts(record: MessageRecord) -> dict[str, object]:
     """All that a record holds."""
-    return {**{name: getattr(record, name) for name in FIELDS}, "properties": record.properties}
+    return {name: getattr(record, name) for name in FIELDS}
 
 
 def stored(properties: str, sys_flag: int = 0, topic: str = "T", body: bytes = b"b",
