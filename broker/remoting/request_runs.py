@@ -280,20 +280,8 @@ def unread_send(
             number = plain_number(data, start, at)
             if number == NO_NUMBER:
                 return None
-            if name == 103:  # g
-                send.born_timestamp = number
-                continue
-            if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
+            if not _takes(send, name - 97, number):
                 return None
-            if name == 101:  # e
-                send.queue_id = number
-            elif name == 102:  # f
-                send.sys_flag = number
-            elif name == 104:  # h
-                send.message_flag = number
-            elif name == 106:  # j
-                send.reconsume_times = number
-            # d queues of a topic to make, l the most times to consume: only checked.
     if seen & _REQUIRED != _REQUIRED:
         return None
     if keeps_texts:
@@ -351,20 +339,28 @@ def unread_json_send(
                 number = plain_number(data, 0, len(data))
                 if number == NO_NUMBER:
                     return None
-            if letter == 6:  # g
-                send.born_timestamp = number
-                continue
-            if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
+            if not _takes(send, letter, number):
                 return None
-            if letter == 4:  # e
-                send.queue_id = number
-            elif letter == 5:  # f
-                send.sys_flag = number
-            elif letter == 7:  # h
-                send.message_flag = number
-            elif letter == 9:  # j
-                send.reconsume_times = number
     return send
+
+
+def _takes(send: UnreadSend, letter: i64, number: i64) -> bool:
+    """Give a send the number of a field; :returns: False when none of the field's kind is such."""
+    if letter == 6:  # g
+        send.born_timestamp = number
+        return True
+    if not -0x8000_0000 <= number <= 0x7FFF_FFFF:
+        return False
+    if letter == 4:  # e
+        send.queue_id = number
+    elif letter == 5:  # f
+        send.sys_flag = number
+    elif letter == 7:  # h
+        send.message_flag = number
+    elif letter == 9:  # j
+        send.reconsume_times = number
+    # d queues of a topic to make, l the most times to consume: only checked.
+    return True
 
 
 def _is_ascii(data: bytes, begin: i64, end: i64) -> bool:
