@@ -177,7 +177,8 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as folder:
                 profiles[name] = profile(what, program, Path(folder), arguments.seconds)
             time.sleep(2)
-        lines += ["", f"## {LOADS[what][0].upper()}{LOADS[what][1:]}", "", *table_of(profiles, arguments.top)]
+        title = LOADS[what][0].upper() + LOADS[what][1:]
+        lines += ["", f"## {title}", "", *table_of(profiles, arguments.top)]
     text = "\n".join(lines) + "\n"
     if arguments.page:
         arguments.page.write_text(text)
