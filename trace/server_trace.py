@@ -134,7 +134,7 @@ class ServerTrace:
         host = batch.requests[0].channel.remote_host
         # Counted once: with ``_keep`` it would be for each record.
         buffer, room, dropped = self._buffer, self._most - self._waiting, 0
-        records_of = batch.records
+        records_of, all_stored = batch.records, batch.all_stored
         for index, (topic, group, properties) in enumerate(batch.outlines):
             if topic != last_topic or group != last_group:
                 last_topic, last_group = topic, group
@@ -151,7 +151,7 @@ class ServerTrace:
             elif room <= 0:
                 dropped += len(records) or 1
             elif records:
-                stored = batch.all_stored or is_stored(batch.replies[index])
+                stored = all_stored or is_stored(batch.replies[index])
                 now_ms = batch.requests[index].now_ms
                 kept = records[:room]
                 dropped += len(records) - len(kept)
