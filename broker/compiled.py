@@ -45,6 +45,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.read_fast_path",
     "twistmq.broker.store.stored_records",
     "twistmq.broker.wire.batch",
+    "twistmq.broker.wire.big_endian",
     "twistmq.broker.wire.binary_header",
     "twistmq.broker.wire.frame",
     "twistmq.broker.wire.field_sets",

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.remoting.request import Request
+from twistmq.broker.wire.big_endian import uint16_at
 from twistmq.broker.wire.binary_header import NO_NUMBER, plain_number
 from twistmq.broker.wire.command import RESPONSE_FLAG, RemotingCommand
 from twistmq.broker.wire.field_sets import HeaderTexts, ReadRequest
 from twistmq.broker.wire.frame import ROCKETMQ, Frame
 from twistmq.broker.wire.record import utf8
-from twistmq.broker.wire.request_reader import START_SIZE, RequestReader
+from twistmq.broker.wire.request_reader import RequestReader, json_start
 from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, Signer
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
 
     from twistmq.broker.remoting.messages import Channel
 
-__all__ = ["SendOutline", "SendTexts", "UnreadSend", "read_run", "send_outlines", "unread_send"]
+__all__ = ["SendOutline", "SendTexts", "UnreadSend", "read_run", "send_outlines",
+           "unread_json_send", "unread_send"]
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 #: Bytes before the pairs of a binary header without a remark.
 _FIXED_SIZE: Final = 21
 #: The letters a, b, c and so on that a send must have, as bits.
 _REQUIRED: Final = 0b1111_1111
-#: How a JSON header of a send begins.
-_JSON_START: Final = b'{"code":310,'
+_JSON_START: Final = json_start(_SEND)
 #: Numbers as most sends have them.
 _SMALL_NUMBERS: Final = {str(number): number for number in range(-1, 100)}
 #: How many letters a send must have.
@@ -151,7 +152,7 @@ class UnreadSend(Request[Any]):
 
 
 def send_outlines(requests: Sequence[Request[Any]]) -> list[SendOutline]:
-    """What each send says of itself; headers that are not read stay so."""
+    """The outline of each send; a header that is not read is not read for it."""
     outlines: list[SendOutline] = []
     for request in requests:
         if isinstance(request, UnreadSend):
@@ -211,12 +212,12 @@ def unread_send(
     """
     data = frame[1]
     size: i64 = len(data)
-    if size < _FIXED_SIZE or _int16(data, 0) != _SEND:
+    if size < _FIXED_SIZE or uint16_at(data, 0) != _SEND:
         return None
-    flag: i64 = _int16(data, 9) << 16 | _int16(data, 11)
-    opaque: i64 = _int16(data, 5) << 16 | _int16(data, 7)
-    remark_size: i64 = _int16(data, 13) << 16 | _int16(data, 15)
-    end: i64 = _FIXED_SIZE + (_int16(data, 17) << 16 | _int16(data, 19))
+    flag: i64 = uint16_at(data, 9) << 16 | uint16_at(data, 11)
+    opaque: i64 = uint16_at(data, 5) << 16 | uint16_at(data, 7)
+    remark_size: i64 = uint16_at(data, 13) << 16 | uint16_at(data, 15)
+    end: i64 = _FIXED_SIZE + (uint16_at(data, 17) << 16 | uint16_at(data, 19))
     if flag >= 0x8000_0000 or flag & RESPONSE_FLAG or remark_size or end > size:
         return None
     send = UnreadSend(frame, reader, channel, now_ms)
@@ -230,20 +231,20 @@ def unread_send(
     while at < end:
         if at + 6 > end:
             return None
-        name_size: i64 = _int16(data, at)
+        name_size: i64 = uint16_at(data, at)
         name: i64 = data[at + 2]
         start: i64 = at + name_size + 6
         # A value of 64 KiB or more is not what clients write.
-        if start > end or _int16(data, start - 4):
+        if start > end or uint16_at(data, start - 4):
             return None
         name_at: i64 = at + 2
-        at = start + _int16(data, start - 2)
+        at = start + uint16_at(data, start - 2)
         if at > end:
             return None
         if name_size != 1 or not 97 <= name <= 110:
             if not keeps_texts:
                 continue
-            # What is signed must be known to the last field.
+            # The signature covers every field, so each must be known.
             text = data[name_at:name_at + name_size]
             if not _is_ascii(data, start, at):
                 return None
@@ -296,10 +297,9 @@ def unread_json_send(
 
     :returns: None as for ``unread_send``.
     """
-    start = frame[1][:START_SIZE]
-    if start != _JSON_START:
+    if not frame[1].startswith(_JSON_START):
         return None
-    shape = reader.shape_of(start)
+    shape = reader.shape_of(_SEND)
     read = None if shape is None else shape.read_json_texts(frame[1])
     if shape is None or read is None:
         return None
@@ -369,9 +369,3 @@ def _is_ascii(data: bytes, begin: i64, end: i64) -> bool:
             return False
         begin += 1
     return True
-
-
-def _int16(data: bytes, at: i64) -> i64:
-    high: i64 = data[at]
-    low: i64 = data[at + 1]
-    return high << 8 | low

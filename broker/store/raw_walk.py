@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from twistmq.broker.wire.big_endian import uint32_at
 from twistmq.broker.wire.record import BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 if TYPE_CHECKING:
@@ -35,19 +36,11 @@ def whole_messages(data: bytes, begin: int, room: int) -> tuple[int, int]:
     most: i64 = begin + room - BLANK_SIZE_MIN
     count = 0
     while at + _HEAD_SIZE <= end:
-        size = _int32(data, at)
-        magic = _int32(data, at + 4)
+        size = uint32_at(data, at)
+        magic = uint32_at(data, at + 4)
         if (magic != _V1 and magic != _V2) or size < RECORD_SIZE_MIN or at + size > end or (
                 at + size > most):
             break
         at += size
         count += 1
     return at - begin, count
-
-
-def _int32(data: bytes, at: i64) -> i64:
-    first: i64 = data[at]
-    second: i64 = data[at + 1]
-    third: i64 = data[at + 2]
-    fourth: i64 = data[at + 3]
-    return first << 24 | second << 16 | third << 8 | fourth

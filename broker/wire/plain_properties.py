@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from twistmq.broker.wire.big_endian import uint32_at
 from twistmq.broker.wire.properties import java_string_hash
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def plain_keys(
         size = name_end - name_begin
         bit: i64 = 0
         if size == 4:
-            name = _int32(data, name_begin)
+            name = uint32_at(data, name_begin)
             if name == _KEYS:
                 bit = _SEEN_KEYS
                 others = [key for key in text[value_begin:at].split(" ") if key]
@@ -83,8 +84,8 @@ def plain_keys(
                 tags_code = java_string_hash(text[value_begin:at])
             elif name == _WAIT:
                 bit = _SEEN_WAIT
-        elif size == 8 and _int32(data, name_begin) == _UNIQ and (
-                _int32(data, name_begin + 4) == _UNDERSCORE_KEY):
+        elif size == 8 and uint32_at(data, name_begin) == _UNIQ and (
+                uint32_at(data, name_begin + 4) == _UNDERSCORE_KEY):
             bit = _SEEN_UNIQ_KEY
             unique = text[value_begin:at]
         if bit:
@@ -105,11 +106,3 @@ def plain_keys(
     if others is not None:
         keys.extend(others)
     return keys, tags_code
-
-
-def _int32(data: bytes, at: i64) -> i64:
-    first: i64 = data[at]
-    second: i64 = data[at + 1]
-    third: i64 = data[at + 2]
-    fourth: i64 = data[at + 3]
-    return first << 24 | second << 16 | third << 8 | fourth

@@ -21,18 +21,18 @@ from twistmq.broker.wire.frame import JSON, Frame
 from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan, reading_class
 from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 
-__all__ = ["START_SIZE", "RequestReader", "SignedRequestReader"]
+__all__ = ["RequestReader", "SignedRequestReader", "json_start"]
 
 #: So much of a JSON header tells codes of two and of three digits apart. Others may be taken for
 #: one another, which costs time alone.
-START_SIZE: Final = len('{"code":310,')
+_START_SIZE: Final = len('{"code":310,')
 
 Headers = Mapping[int, type[CommandHeader]]
 
 
-def _start(code: int) -> bytes:
-    """How a JSON header of a code begins."""
-    return (b'{"code":%d,"extFields":' % code)[:START_SIZE]
+def json_start(code: int) -> bytes:
+    """The bytes that nearly all JSON headers of a code begin with."""
+    return (b'{"code":%d,"extFields":' % code)[:_START_SIZE]
 
 
 class RequestReader:
@@ -52,7 +52,7 @@ class RequestReader:
         for code, header_type in headers.items():
             if not header_type.is_hot:
                 continue
-            self._decoders[_start(code)] = (
+            self._decoders[json_start(code)] = (
                 header_type, command_decoder(code, reading_class(header_type)))
             plan = field_plan(header_type)
             if plan is not None:
@@ -65,15 +65,15 @@ class RequestReader:
         """
         return self.read_without_texts(frame)
 
-    def shape_of(self, start: bytes) -> Shape | None:
-        """The shape that a JSON header which begins so has most likely; None: there is none."""
+    def shape_of(self, code: int) -> Shape | None:
+        """The shape of the last signed request of a code; None: no shape is known."""
         return None
 
     def read_without_texts(self, frame: Frame) -> ReadRequest:
         """Read a request whose signature is not asked for."""
         serialize_type, data, body = frame
         if serialize_type == JSON:
-            one_pass = self._decoders.get(data[:START_SIZE])
+            one_pass = self._decoders.get(data[:_START_SIZE])
             if one_pass is None:
                 return decode_command(frame), None, None
             header_type, decoder = one_pass
@@ -113,13 +113,13 @@ class SignedRequestReader(RequestReader):
         for code, header_type in headers.items():
             shapes = shapes_of(code, header_type)
             if shapes is not None:
-                self._by_code[code] = self._by_start[_start(code)] = shapes
+                self._by_code[code] = self._by_start[json_start(code)] = shapes
 
     def read(self, frame: Frame) -> ReadRequest:
         """As ``RequestReader.read``."""
         serialize_type, data, body = frame
         if serialize_type == JSON:
-            shapes = self._by_start.get(data[:START_SIZE])
+            shapes = self._by_start.get(data[:_START_SIZE])
             if shapes is None or shapes.last is None:
                 return decode_command(frame), None, None
             read = shapes.last.read_json(data, body)
@@ -139,8 +139,8 @@ class SignedRequestReader(RequestReader):
             fields = None if shape is None else shape.read_binary(ext)
         return (command, None, None) if fields is None else (command, *fields)
 
-    def shape_of(self, start: bytes) -> Shape | None:
-        shapes = self._by_start.get(start)
+    def shape_of(self, code: int) -> Shape | None:
+        shapes = self._by_code.get(code)
         return None if shapes is None else shapes.last
 
     def passed(self, command: RemotingCommand) -> None:
