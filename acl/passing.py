@@ -1,8 +1,8 @@
 """The sends of a read that an account may certainly send, found in one loop.
 
-Most sends are as the one before: of the same account, to the same topic, by the same group, and
-such a send has passed already. What is left to check of one is its signature. Any other request is
-left to the validator, which refuses it or lets it pass.
+Most sends are as the one before: of the same account, to the same topic, by the same group. Such a
+send has passed already, and only its signature is left to check. The validator looks at any other
+request, and refuses it or lets it pass.
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: PlainPermissionManager.validate @4.9.4.
@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from twistmq.broker.api import RequestCode
+from twistmq.broker.api.wire import ACCESS_KEY, TIMER_DEL_UNIQKEY
+
 if TYPE_CHECKING:
     from twistmq.broker.api import Request
 
@@ -20,14 +23,11 @@ __all__ = ["passing_sends"]
 
 #: SEND_MESSAGE_V2, and the names of its fields: the group, the topic, the properties, and whether
 #: its body is a batch.
-_SEND: Final = 310
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _GROUP: Final = "a"
 _TOPIC: Final = "b"
 _PROPERTIES: Final = "i"
 _BATCH: Final = "m"
-#: In the access key's field; and the property of a message that takes back another one.
-_ACCESS_KEY: Final = "AccessKey"
-_TAKES_BACK: Final = "TIMER_DEL_UNIQKEY"
 
 
 def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any]) -> int:
@@ -46,7 +46,7 @@ def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any])
         texts = request.texts
         if texts is None or request.code != _SEND:
             break
-        key = texts.get(_ACCESS_KEY)
+        key = texts.get(ACCESS_KEY)
         if key is None:
             break
         if key != last_key:
@@ -61,7 +61,7 @@ def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any])
                 break
             last_group, last_topic = group, topic
         properties, batch = texts.get(_PROPERTIES), texts.get(_BATCH)
-        if (properties is not None and _TAKES_BACK in properties) or (
+        if (properties is not None and TIMER_DEL_UNIQKEY in properties) or (
                 batch is not None and batch != "false"):
             break
         if not texts.are_signed_by(signer, request.body):

@@ -56,7 +56,7 @@ class _Connection(ProtocolWrapper):
 
     @property
     def layer(self) -> _Connection:
-        """What is told why the peer's certificate is refused."""
+        """The object that the verifier tells why it refuses the peer's certificate."""
         return self
 
     def fail_verification(self, why: str) -> None:

@@ -183,7 +183,7 @@ class TlsServer:
         return options, _context().ServerCreator(options)
 
     def creator(self) -> Any:
-        """What makes connections with the certificate that was read last.
+        """The maker of connections with the certificate that was read last.
 
         :raises SettingsError: when the files cannot be used.
         """

@@ -207,8 +207,9 @@ def provide_access_validators() -> Sequence[IAccessValidator] | None:
     every request, also for one of an unknown code or with a header that cannot be read. A
     SettingsError stops the start. When an implementation raises anything else, the broker starts
     and every request is denied: it must not serve unguarded what it was told to guard. With
-    ``aclEnable=true`` and no validator at all it does not start either. Cost class: once; what it
-    returns, request.
+    ``aclEnable=true`` and no validator at all it does not start either. A validator that is alone
+    and provides ``IRunValidator`` may let the first sends of a read pass together.
+    Cost class: once; what it returns, request.
     """
 
 

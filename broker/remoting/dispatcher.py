@@ -268,24 +268,22 @@ class Dispatcher:
 
     def _admitted(self, run: Sequence[Request[Any]], ready: list[bytes]) -> list[Request[Any]]:
         """Guard the requests of a run; the others are answered."""
-        admitted: list[Request[Any]] = []
         passing = 0
         if self._run_validator is not None and not self._hooks.before_request:
             try:
                 passing = self._run_validator.passing(run)
             except Exception:
                 self.log.failure("requests of one read are validated one by one")
-            admitted += run[:passing]
-            for request in admitted:
-                request.texts = None
+        admitted = list(run[:passing])
         for request in run[passing:]:
             refused = self._guard(request)
-            # They are not used any more; the next request's texts take their place in memory.
-            request.texts = None
             if refused is None:
                 admitted.append(request)
             else:
                 self._finish(request, refused, ready)
+        for request in admitted:
+            # A request that waits does not keep them.
+            request.texts = None
         return admitted
 
     def _denied(self, request: Request[Any]) -> Reply | None:

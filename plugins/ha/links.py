@@ -23,7 +23,7 @@ from twistmq.plugins.ha.sender import Sender
 
 __all__ = ["CLOSED", "MasterLink", "SlaveLink"]
 
-#: Why a connection ended that nothing is known of.
+#: The reason for an end of a connection that neither side explained.
 CLOSED: Final = "it closed the connection"
 #: Bytes of the log that are given to a transport at a time, and wait there at most.
 _UNSENT_MAX: Final = 256 * 1024

@@ -28,7 +28,7 @@ CAROL, DAVE = Credentials("carol-key", "secret-of-carol"), Credentials("dave-key
 PLAIN = {"a": "group", "b": "open", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "17",
          "h": "0", "i": "KEYS\x01k\x02", "j": "0", "k": "false", "l": "0", "m": "false"}
 CHANNEL: Any = SimpleNamespace(remote_address="10.9.9.9:1", remote_host=b"\x0a\x09\x09\x09")
-#: What may differ from a plain send, and whether it may be sent.
+#: Changes to a plain send, and whether the account may send it then.
 ODD: dict[str, tuple[dict[str, str], bool]] = {
     "plain": ({}, True), "other group": ({"a": "other"}, True),
     "other topic": ({"b": "open_too"}, True), "forbidden topic": ({"b": "closed"}, False),
@@ -74,7 +74,7 @@ class PassingTests(SynchronousTestCase):
         return found
 
     def refusal(self, request: Request[Any]) -> str:
-        """What the validator refuses one with by itself; empty: it does not."""
+        """The text of the validator's refusal of one request; empty: it lets it pass."""
         try:
             self.validator.validate(request)
         except AccessDenied as error:

@@ -47,7 +47,7 @@ accounts:
   defaultTopicPerm: PUB|SUB
   defaultGroupPerm: PUB|SUB
 """
-#: What every message of a guarded load matches.
+#: An expression that every message of a guarded load matches.
 MATCHES_ALL = "a >= 0 AND colour IN ('red', 'blue')"
 #: The settings of both brokers in a guarded load.
 GUARDED = ("aclEnable=true", "enablePropertyFilter=true", "enableConsumeQueueExt=true",

@@ -218,7 +218,7 @@ class EncryptedStreamTests(StreamPortsCase):
         self.streams._tls = self.tls(self.thread.reactor)
 
     def test_bytes_are_encrypted(self) -> None:
-        """What a protocol writes comes to the other one, and no such bytes are on the way."""
+        """The other side hears the bytes, and nothing writes them past TLS."""
         protocol = self.connect()
         self.thread.call(protocol.transport.write, b"hello")
         self.assertEqual(self.thread.call(protocol.wait, 5), b"hello")

@@ -175,7 +175,7 @@ class SignedTests(SynchronousTestCase):
         self.assertFalse(send.texts.are_signed_by(SIGNER, b"Body"))
 
     def test_each_without_one_field(self) -> None:
-        """A field that is not there is none, and one that is empty is empty."""
+        """A missing field reads as None, an empty one as an empty text."""
         signed = signed_fields(PLAIN, b"body", 479, KEYS)
         for name in signed:
             self.check({key: value for key, value in signed.items() if key != name})
