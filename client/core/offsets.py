@@ -52,6 +52,9 @@ class RemoteOffsets:
         self._group = group
         #: The last commit of each queue that is not answered.
         self._under_way: dict[MessageQueue, Task[None]] = {}
+        #: Topics of brokers that have an offset of the group; others, with the commit of the first.
+        self._known: set[tuple[str, str]] = set()
+        self._firsts: dict[tuple[str, str], Task[None]] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See :class:`OffsetStore`."""
@@ -65,6 +68,7 @@ class RemoteOffsets:
             return None
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
+        self._known.add((queue.topic, queue.broker_name))
         return reply.header(headers.QueryConsumerOffsetResponseHeader).offset
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
@@ -84,24 +88,31 @@ class RemoteOffsets:
         """Commit once the commit before is answered.
 
         Apache's broker handles requests of one connection on several threads: a later commit may
-        be handled first, and the group would go back to the earlier one.
+        be handled first, and the group would go back to the earlier one. Of several that are the
+        group's first of a topic it may keep one: its ConsumerOffsetManager.commitOffset looks for
+        the topic's table and then sets a new one (4.9.4, 5.3.3). So the first is made alone.
         """
-        task = self._client.tasks.spawn(
-            self._commit(queue, offset, self._under_way.get(queue)), "commit")
+        key = queue.topic, queue.broker_name
+        before = [task for task in (self._under_way.get(queue), self._firsts.get(key)) if task]
+        task = self._client.tasks.spawn(self._commit(queue, offset, before), "commit")
         self._under_way[queue] = task
+        if key not in self._known:
+            self._firsts.setdefault(key, task)
 
         def end(_: object) -> None:
             if self._under_way.get(queue) is task:
                 del self._under_way[queue]
+            if self._firsts.get(key) is task:
+                del self._firsts[key]
 
         task.when_done(end)
         return task
 
     async def _commit(
-        self, queue: MessageQueue, offset: int, before: Task[None] | None
+        self, queue: MessageQueue, offset: int, before: list[Task[None]]
     ) -> None:
-        if before is not None:
-            await self._client.tasks.all_of([before])
+        if before:
+            await self._client.tasks.all_of(before)
         header = headers.UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
             commit_offset=offset)
@@ -110,6 +121,7 @@ class RemoteOffsets:
             address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=5000)
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
+        self._known.add((queue.topic, queue.broker_name))
 
 
 class OffsetTable(Body):

@@ -253,6 +253,40 @@ class ReadingTests(SynchronousTestCase):
         self.assertTrue(pulls)
         self.assertFalse(any(flag & PULL_COMMIT_OFFSET for flag in pulls))
 
+    def test_the_first_commit_of_a_topic_is_made_alone(self) -> None:
+        """Apache's broker may keep one of several first ones; later ones are made together."""
+        box = GroupBox(self.broker)
+        commits: list[int] = []
+
+        def unanswered(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and is_slow:
+                commits.append(command.header(UpdateConsumerOffsetRequestHeader).queue_id)
+                return None
+            return self.broker(command)
+
+        box.servers[BROKER] = unanswered
+        box.start()
+        is_slow = True
+        for _ in range(4):
+            batch = self.take(box, 1)
+            box.member.succeed(batch.held, batch.messages)
+        several = {held.queue.queue_id for held in box.member.held.values()
+                   if held.window.committable}
+        self.assertGreater(len(several), 1)
+        committing = box.engine.tasks.spawn(box.member.commit())
+        box.advance(1_000)
+        self.assertEqual(len(commits), 1)
+        is_slow = False
+        box.advance(20_000)
+        self.assertTrue(committing.is_done)
+        self.assertEqual({queue_id for _, topic, queue_id in self.broker.offsets
+                          if topic == "T"}, several)
+        is_slow = True
+        commits.clear()
+        box.engine.tasks.spawn(box.member.commit(again=True))
+        box.advance(100)
+        self.assertLessEqual(several, set(commits))
+
     def test_a_queue_that_was_set_back_is_committed_again(self) -> None:
         """As by a late commit of the member before, within three commits."""
         box = GroupBox(self.broker)
