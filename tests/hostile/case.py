@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -26,6 +27,10 @@ __all__ = ["BUG_MARKS", "HostileCase", "MemoryPeak"]
 GROWTH_MAX_KIB = 48 * 1024
 #: What a log line of something that should not happen holds.
 BUG_MARKS = ("Traceback", "#critical")
+#: What the good client may wait for the attacker's request, seconds. The tests share their cores,
+#: so it may take longer now and then: an attack is made so often, until it took no longer once.
+WAIT_MAX_SECONDS = 0.1
+ATTACKS_MAX = 6
 _SETTLE_SECONDS = 60.0
 
 
@@ -140,6 +145,21 @@ class HostileCase(SynchronousTestCase):
         connection = RawConnection(address or self.broker, receive_bytes)
         self.addCleanup(connection.close)
         return connection
+
+    def assertOthersGoOn(
+        self, what: str, attack: Callable[[], object], wait_max_seconds: float = WAIT_MAX_SECONDS
+    ) -> None:
+        """The good client hardly waits beside an attack and after it."""
+        waits = []
+        for _ in range(ATTACKS_MAX):
+            self.good.wait_for_rounds(20)
+            self.good.tally.slowest_seconds = 0.0
+            attack()
+            self.good.wait_for_rounds(20)
+            waits.append(self.good.tally.slowest_seconds)
+            if waits[-1] < wait_max_seconds:
+                return
+        self.fail(f"{what}: {waits}")
 
     # --- the log
 

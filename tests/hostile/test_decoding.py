@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import count
 from threading import Thread
 
 from tests.hostile.case import HostileCase, MemoryPeak
@@ -16,10 +17,6 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import HEADER_SIZE_MAX, LONG_HEADER_SIZE_MAX
 from twistmq.broker.wire.binary_header import encode_binary_header
 
-#: What a good client may wait for another's request, seconds. The tests share their cores, so it
-#: may take longer now and then: an attack is made a few times.
-WAIT_MAX_SECONDS = 0.1
-_TIMES = 4
 _MIB = 1024 * 1024
 #: Python's integers have a hash modulo this.
 _HASH_PERIOD = 2**61 - 1
@@ -50,20 +47,16 @@ class DecodingCase(HostileCase):
         :param code: None: any, for what is not too long.
         """
         attacker = self.connect(address)
-        waits = []
-        for number in range(_TIMES):
-            self.good.wait_for_rounds(20)
-            self.good.tally.slowest_seconds = 0.0
-            attacker.says(frame if isinstance(frame, bytes) else frame(number))
+        numbers = count()
+
+        def attack() -> None:
+            attacker.says(frame if isinstance(frame, bytes) else frame(next(numbers)))
             reply = attacker.hears()
             if code is not None:
                 self.assertEqual(reply.code, code, msg=f"{what}: {reply.remark}")
             self.assertLess(len(reply.remark or ""), 1000, msg=what)
-            self.good.wait_for_rounds(20)
-            waits.append(self.good.tally.slowest_seconds)
-            if waits[-1] < WAIT_MAX_SECONDS:
-                break
-        self.assertLess(min(waits), WAIT_MAX_SECONDS, msg=f"{what}: {waits}")
+
+        self.assertOthersGoOn(what, attack)
 
 
 class KeyTests(DecodingCase):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,10 +13,6 @@ from tests.hostile.wire import RawConnection, json_frame
 from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode, ResponseCode
 
-#: What a good client may wait for another's request, seconds. The tests share their cores, so it
-#: may take longer now and then: an attack is made a few times.
-WAIT_MAX_SECONDS = 0.1
-_TIMES = 3
 _REGISTER = int(RequestCode.REGISTER_BROKER)
 
 
@@ -59,19 +54,6 @@ class NameServerCase(HostileCase):
         self.assertIn(self.ask(frame)[0], (
             ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER), msg=what)
 
-    def assertNobodyWaits(self, what: str, attack: Callable[[], object]) -> None:
-        """Beside an attack, and after it, the good client goes on."""
-        waits = []
-        for _ in range(_TIMES):
-            self.good.wait_for_rounds(20)
-            self.good.tally.slowest_seconds = 0.0
-            attack()
-            self.good.wait_for_rounds(20)
-            waits.append(self.good.tally.slowest_seconds)
-            if waits[-1] < WAIT_MAX_SECONDS:
-                return
-        self.fail(f"{what}: {waits}")
-
 
 class BodyTests(NameServerCase):
     """Bodies that are long to read are refused, or read in parts."""
@@ -95,7 +77,7 @@ class BodyTests(NameServerCase):
             ("collisions", b'{"x":{%b}}' % collisions, "false"),
         ):
             frame = registration("fake", body, compressed=is_compressed)
-            self.assertNobodyWaits(what, partial(self.assertRefused, frame, what))
+            self.assertOthersGoOn(what, partial(self.assertRefused, frame, what))
 
     def test_data_version(self) -> None:
         """The body of 322 is three numbers, that of 217 a topic's queues on one broker."""
@@ -104,7 +86,7 @@ class BodyTests(NameServerCase):
             frame = json_frame(int(code), json.dumps({
                 "brokerName": "a", "brokerAddr": "a:1", "clusterName": "C", "brokerId": "0",
                 "topic": "t"}), b'{"x":{%b}}' % collisions)
-            self.assertNobodyWaits(code.name, partial(self.assertRefused, frame, code.name))
+            self.assertOthersGoOn(code.name, partial(self.assertRefused, frame, code.name))
 
     def test_long_names_and_addresses_are_refused_and_not_kept(self) -> None:
         """Long names and addresses are refused and not kept."""
@@ -141,7 +123,7 @@ class TopicsTests(NameServerCase):
             attacker.close()
             self.wait_for_topics(1000)
 
-        self.assertNobodyWaits("topics", attack)
+        self.assertOthersGoOn("topics", attack)
 
     def wait_for_topics(self, count: int) -> None:
         """Wait until fewer topics are left."""

@@ -10,10 +10,6 @@ from tests.hostile.wire import json_frame
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient
 
-#: What a good client may wait for another's request, seconds. The tests share their cores, so it
-#: may take longer now and then: an attack is made a few times.
-WAIT_MAX_SECONDS = 0.1
-_TIMES = 4
 _BATCH_ACK = int(RequestCode.BATCH_ACK_MESSAGE)
 _POINT = {"c": "good_topic_group", "t": "good_topic", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1,
           "it": 1, "b": "AQ=="}
@@ -28,17 +24,13 @@ class PopCase(HostileCase):
 
     def assertRefusedAtOnce(self, what: str, frame: bytes, code: int) -> None:
         """A frame is refused in these few words, and others do not wait for that."""
-        waits = []
-        for _ in range(_TIMES):
-            self.good.wait_for_rounds(20)
-            self.good.tally.slowest_seconds = 0.0
+        def attack() -> None:
             self.attacker.says(frame)
             reply = self.attacker.hears()
             self.assertEqual(reply.code, code, msg=f"{what}: {reply.remark}")
             self.assertLess(len(reply.remark or ""), 1000, msg=what)
-            self.good.wait_for_rounds(20)
-            waits.append(self.good.tally.slowest_seconds)
-        self.assertLess(min(waits), WAIT_MAX_SECONDS, msg=f"{what}: {waits}")
+
+        self.assertOthersGoOn(what, attack)
 
 
 class BatchAckTests(PopCase):
