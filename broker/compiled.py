@@ -2,9 +2,9 @@
 
 An installation with a C compiler turns the modules below into extensions by mypyc; one without
 uses the same sources as they are. To compile one more module, add its line. A module can be
-compiled when it is fully typed, is a leaf (no Twisted, no msgspec classes of its own), and nothing
-needs to replace its names from outside. ``setup.py`` runs this file by its path, before anything
-is installed: it may import the standard library only.
+compiled when it is fully typed, no class of its own has a base of Twisted's or msgspec's, and
+nothing needs to replace its names from outside. ``setup.py`` runs this file by its path, before
+anything is installed: it may import the standard library only.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ COMPILED_MODULES: Final = (
     "twistmq.acl.passing",
     "twistmq.broker.remoting.request",
     "twistmq.broker.remoting.request_runs",
+    "twistmq.broker.request.pull",
     "twistmq.broker.request.send_record",
     "twistmq.broker.observe.statistics",
     "twistmq.broker.store.append_fast_path",
@@ -40,7 +41,9 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.extension_fast_path",
     "twistmq.broker.store.extension_reader",
     "twistmq.broker.store.extension_unit",
+    "twistmq.broker.store.get_message",
     "twistmq.broker.store.index_tail",
+    "twistmq.broker.store.queue_reader",
     "twistmq.broker.store.raw_walk",
     "twistmq.broker.store.read_fast_path",
     "twistmq.broker.store.stored_records",

@@ -27,7 +27,7 @@ from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
 __all__ = ["AnyHandler", "Channel", "DeferredReply", "Handled", "Reply", "Request",
-           "RequestHandler", "UnmadeReplies", "defer_until", "now_or_later"]
+           "RequestHandler", "UnmadeReplies", "defer_until", "now_or_later", "reply_too_long"]
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -95,12 +95,20 @@ class Reply:
         frame = encode_reply(self.code, opaque, self.header, self.body, self.remark)
         # Apache's decoder counts the four bytes of the length too.
         if len(frame) > FRAME_SIZE_MAX:
-            raise ReplyTooLong(f"the reply has {len(frame)} bytes, a frame may have "
-                               f"{FRAME_SIZE_MAX}: ask for less")
+            raise reply_too_long(len(frame))
         return frame
 
     def __repr__(self) -> str:
         return f"Reply(code={self.code}, header={self.header!r}, remark={self.remark!r})"
+
+
+def reply_too_long(size: int) -> ReplyTooLong:
+    """The error of a reply that no peer would take.
+
+    :param size: of its frame, bytes.
+    """
+    return ReplyTooLong(f"the reply has {size} bytes, a frame may have {FRAME_SIZE_MAX}: "
+                        "ask for less")
 
 
 class DeferredReply:

@@ -23,6 +23,7 @@ from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHan
 from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.messages_reply import MessagesReply
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.store.message_store import (
@@ -65,7 +66,6 @@ _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
 _BROADCASTING_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = 4, 5
 
 _CODE_OF_STATUS: Final = {
-    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
@@ -81,11 +81,17 @@ _SUCCESS: Final = ResponseCode.SUCCESS
 _NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
 _OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 _RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
+_FOUND: Final = GetMessageStatus.FOUND
+_FOUND_NAME: Final = _FOUND.name
 _EMPTY: Final = GetMessageStatus.NO_MESSAGE_IN_QUEUE
 #: The queue has no such place: a slave's may get it yet.
 _OUTSIDE: Final = (_EMPTY, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
                    GetMessageStatus.OFFSET_OVERFLOW_BADLY, GetMessageStatus.OFFSET_TOO_SMALL)
 _NAMES: Final = {status: status.name for status in GetMessageStatus}
+
+
+#: Named, since a compiled module has no frame from which Twisted takes the name.
+_log: Final = Logger(__name__)
 
 
 class _Forbidden(Exception):
@@ -98,8 +104,6 @@ class _Forbidden(Exception):
 
 class PullRequests:
     """The pull handlers of one broker."""
-
-    log = Logger()
 
     def __init__(
         self, settings: Settings, identity: Identity, host: Host, tables: Tables,
@@ -163,7 +167,8 @@ class PullRequests:
             refusal = hooks.refuse_consume(context)
             if refusal is not None:
                 raise refusal
-        broadcast = self._providers.broadcast_offsets
+        # Untyped, since mypyc knows no interfaces of zope's.
+        broadcast: Any = self._providers.broadcast_offsets
         client = None if broadcast is None else broadcast.client_of(request)
         result = self._read(request, message_filter, client)
         code = self._code(header, result)
@@ -281,8 +286,9 @@ class PullRequests:
         header = request.header
         reset = self._tables.consumer_offset.take_reset_offset(
             header.topic, header.consumer_group, header.queue_id)
-        if client is not None and reset is None and self._providers.broadcast_offsets is not None:
-            reset = self._providers.broadcast_offsets.begin_offset(request, client)
+        broadcast: Any = self._providers.broadcast_offsets
+        if client is not None and reset is None and broadcast is not None:
+            reset = broadcast.begin_offset(request, client)
         store = self._store
         if reset is None:
             return store.get_message(header.topic, header.queue_id, header.queue_offset,
@@ -294,6 +300,8 @@ class PullRequests:
 
     def _code(self, header: PullMessageRequestHeader, result: GetMessageResult) -> ResponseCode:
         status = result.status
+        if status is _FOUND:
+            return _SUCCESS
         code = _CODE_OF_STATUS.get(status)
         if code is None:
             # The queue holds nothing: only offset 0 can wait for its first message.
@@ -307,7 +315,7 @@ class PullRequests:
                 return _RETRY
             left_out = self._moved_lines.left_out(self._host.now_ms())
             if left_out is not None:
-                self.log.info(
+                _log.info(
                     "pull of {topic}-{queue_id} by {group} at {offset} moved to {new_offset}: "
                     "{status} ({left_out} such lines were left out before)",
                     topic=header.topic, queue_id=header.queue_id, group=header.consumer_group,
@@ -341,8 +349,9 @@ class PullRequests:
             suggest_which_broker_id=broker_id, next_begin_offset=result.next_begin_offset,
             min_offset=result.min_offset, max_offset=result.max_offset,
             topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
-        body = b"".join(result.messages) if code == _SUCCESS else b""
-        return Reply(code, answer, body, _NAMES[result.status])
+        if code == _SUCCESS:
+            return MessagesReply(code, answer, result.messages, result.size, _FOUND_NAME)
+        return Reply(code, answer, remark=_NAMES[result.status])
 
     def _commit_offset(self, request: Request[PullMessageRequestHeader], end: int) -> None:
         """Take the offset the consumer says it consumed up to.
@@ -361,7 +370,7 @@ class PullRequests:
             return
         left_out = self._commit_lines.left_out(self._host.now_ms())
         if left_out is not None:
-            self.log.warn(
+            _log.warn(
                 "offset {offset} of {group} in {topic}-{queue_id} from {peer} is not stored: the "
                 "queue ends at {end}, the offset table has {size} bytes ({left_out} such lines "
                 "were left out before)", offset=header.commit_offset, group=group, topic=topic,

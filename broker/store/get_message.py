@@ -6,7 +6,6 @@ Source: MessageFilter, GetMessageStatus, GetMessageResult @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
@@ -80,25 +79,30 @@ class GetMessageStatus(Enum):
     OFFSET_RESET = auto()
 
 
-@dataclass(slots=True)
 class GetMessageResult:
-    """The answer to a read of a queue."""
+    """The answer to a read of a queue.
 
-    status: GetMessageStatus
-    #: Where the reader should go on.
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    #: Records, whole, in order.
-    messages: list[bytes] = field(default_factory=list)
-    #: Bytes of all of them.
-    size: int = 0
-    #: The reader is so far behind that a slave should serve it.
-    suggest_slave: bool = False
-    #: Messages in ``messages``, those of inner batches counted one by one.
-    message_count: int = 0
-    #: Records that were read and not wanted.
-    filtered_count: int = 0
+    :param next_begin_offset: where the reader should go on.
+    :param min_offset: of the queue, as ``max_offset``.
+    """
+
+    def __init__(
+        self, status: GetMessageStatus, next_begin_offset: int, min_offset: int, max_offset: int
+    ) -> None:
+        self.status = status
+        self.next_begin_offset = next_begin_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        #: Records, whole, in order.
+        self.messages: list[bytes] = []
+        #: Bytes of all of them.
+        self.size = 0
+        #: The reader is so far behind that a slave should serve it.
+        self.suggest_slave = False
+        #: Messages in ``messages``, those of inner batches counted one by one.
+        self.message_count = 0
+        #: Records that were read and not wanted.
+        self.filtered_count = 0
 
     @property
     def count(self) -> int:

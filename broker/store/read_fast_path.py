@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twistmq.broker.interfaces import ReadMap
-from twistmq.broker.store.consume_queue import ENTRY, FILLER_SIZE
+from twistmq.broker.store.consume_queue import ENTRY_SIZE, FILLER_SIZE
 from twistmq.broker.store.get_message import MessageFilter
+from twistmq.broker.wire.big_endian import int32_at, int64_at
 
 if TYPE_CHECKING:
     # Only mypyc reads it: machine integers make the loop faster.
@@ -71,9 +72,12 @@ def collect_messages(
     size: i64
     known_count: i64 = len(known)
     entry_filter = message_filter if getattr(message_filter, "asks_entries", True) else None
-    for entry in ENTRY.iter_unpack(entries):
-        physical_offset = entry[0]
-        size = entry[1]
+    end: i64 = len(entries) - ENTRY_SIZE
+    at: i64 = -ENTRY_SIZE
+    while at < end:
+        at += ENTRY_SIZE
+        physical_offset = int64_at(entries, at)
+        size = int32_at(entries, at + 8)
         if total:
             limits = in_memory if physical_offset >= memory_start else on_disk
             if (
@@ -91,7 +95,7 @@ def collect_messages(
             continue
         if not wanted or (
             not is_known and entry_filter is not None
-            and not entry_filter.match_queue_entry(entry[2])
+            and not entry_filter.match_queue_entry(int64_at(entries, at + 12))
         ):
             if not total:
                 outcome = FILTERED
@@ -120,7 +124,7 @@ def collect_messages(
             filtered += 1
             continue
         messages.append(record)
-        total += size
+        total += len(record)
         count += 1
         skip_below = 0
     return messages, total, looked, filtered, last_physical, FOUND if count else outcome

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # Only mypyc reads it: machine integers read numbers faster.
     from mypy_extensions import i64
 
-__all__ = ["uint16_at", "uint32_at"]
+__all__ = ["int16_at", "int32_at", "int64_at", "uint16_at", "uint32_at"]
 
 
 def uint16_at(data: bytes, at: i64) -> i64:
@@ -30,3 +30,20 @@ def uint32_at(data: bytes, at: i64) -> i64:
     third: i64 = data[at + 2]
     fourth: i64 = data[at + 3]
     return first << 24 | second << 16 | third << 8 | fourth
+
+
+def int16_at(data: bytes, at: i64) -> i64:
+    """Read two bytes as a number with a sign."""
+    value: i64 = uint16_at(data, at)
+    return value - (1 << 16) if value >= 1 << 15 else value
+
+
+def int32_at(data: bytes, at: i64) -> i64:
+    """Read four bytes as a number with a sign."""
+    value: i64 = uint32_at(data, at)
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def int64_at(data: bytes, at: i64) -> i64:
+    """Read eight bytes as a number with a sign."""
+    return int32_at(data, at) << 32 | uint32_at(data, at + 4)

@@ -28,10 +28,11 @@ from twistmq.broker.wire.header import (
     header_values,
     read_ext_fields,
 )
-from twistmq.broker.wire.json_text import reply_frame
+from twistmq.broker.wire.json_text import reply_start
 
 __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingCommand",
-           "binary_command", "decode_command", "encode_reply", "encode_request"]
+           "binary_command", "decode_command", "encode_reply", "encode_reply_start",
+           "encode_request"]
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
@@ -170,7 +171,14 @@ def encode_reply(
     :param code: a response code.
     :param opaque: the request's, by which its sender finds it.
     """
+    return encode_reply_start(code, opaque, header, len(body), remark) + body
+
+
+def encode_reply_start(
+    code: int, opaque: int, header: CommandHeader | None, body_size: int, remark: str | None
+) -> bytes:
+    """The bytes of a reply before its body; the parameters are those of ``encode_reply``."""
     if header is None:
-        return reply_frame(code, opaque, remark, None, (), body)
+        return reply_start(code, opaque, remark, None, (), body_size)
     prefixes, values = header_values(header)
-    return reply_frame(code, opaque, remark, prefixes, values, body)
+    return reply_start(code, opaque, remark, prefixes, values, body_size)

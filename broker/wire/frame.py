@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 __all__ = ["FRAME_SIZE_MAX", "JSON", "LONG_FRAME_HEADER_SIZE_MAX", "LONG_FRAME_SIZE_MAX",
-           "ROCKETMQ", "Frame", "FrameDecoder", "encode_frame"]
+           "ROCKETMQ", "Frame", "FrameDecoder", "encode_frame", "frame_start"]
 
 #: Largest value of ``total`` a peer may announce, bytes (com.rocketmq.remoting.frameMaxLength).
 FRAME_SIZE_MAX: Final = 16_777_216
@@ -45,8 +45,16 @@ def encode_frame(serialize_type: int, header: bytes, body: bytes) -> bytes:
 
     :param serialize_type: ``JSON`` or ``ROCKETMQ``.
     """
+    return frame_start(serialize_type, header, len(body)) + body
+
+
+def frame_start(serialize_type: int, header: bytes, body_size: int) -> bytes:
+    """The bytes of a frame before its body.
+
+    :param serialize_type: ``JSON`` or ``ROCKETMQ``.
+    """
     size = len(header)
-    return _PREFIX.pack(4 + size + len(body), serialize_type << 24 | size) + header + body
+    return _PREFIX.pack(4 + size + body_size, serialize_type << 24 | size) + header
 
 
 def _fault(total: int, mark: int) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Final
 
-from twistmq.broker.wire.frame import JSON, encode_frame
+from twistmq.broker.wire.frame import JSON, encode_frame, frame_start
 
-__all__ = ["RequestTemplate", "field_prefixes", "quoted", "reply_format", "reply_frame",
+__all__ = ["RequestTemplate", "field_prefixes", "quoted", "reply_format", "reply_start",
            "request_frame"]
 
 _TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
@@ -42,18 +42,18 @@ def reply_format(members: bytes) -> bytes:
             + b'},"flag":1,"language":"PYTHON","opaque":%d' + _TAIL.encode())
 
 
-def reply_frame(
+def reply_start(
     code: int, opaque: int, remark: str | None, prefixes: list[str] | None,
-    values: tuple[object, ...], body: bytes,
+    values: tuple[object, ...], body_size: int,
 ) -> bytes:
-    """Write a reply with a JSON header as one frame.
+    """The bytes before the body of a reply with a JSON header.
 
     :param prefixes: of the header class, in the order of ``values``; None: no extFields.
     :param values: None is left out; what is neither number, boolean nor text is shown as text.
     """
     if prefixes is None and remark is None:
-        return encode_frame(JSON, _utf8(
-            f'{{"code":{code},"flag":1,"language":"PYTHON","opaque":{opaque}{_TAIL}'), body)
+        return frame_start(JSON, _utf8(
+            f'{{"code":{code},"flag":1,"language":"PYTHON","opaque":{opaque}{_TAIL}'), body_size)
     parts: list[str] = ['{"code":', str(code), ","]
     if prefixes is not None:
         _add_fields(parts, prefixes, values)
@@ -63,7 +63,7 @@ def reply_frame(
         parts.append(',"remark":')
         parts.append(encode_basestring(remark))
     parts.append(_TAIL)
-    return encode_frame(JSON, _utf8("".join(parts)), body)
+    return frame_start(JSON, _utf8("".join(parts)), body_size)
 
 
 def request_frame(
@@ -73,7 +73,7 @@ def request_frame(
     """Write a request with a JSON header as one frame.
 
     :param prefixes: of the header class, in the order of ``values``.
-    :param values: as for ``reply_frame``.
+    :param values: as for ``reply_start``.
     """
     parts: list[str] = ['{"code":', str(code), ","]
     _add_fields(parts, prefixes, values)
@@ -92,7 +92,7 @@ class RequestTemplate:
 
     :param code: of the requests.
     :param prefixes: of the header class, in the order of ``values``.
-    :param values: as for ``reply_frame``; those that differ are not looked at.
+    :param values: as for ``reply_start``; those that differ are not looked at.
     :param varying: the places of the values that differ, in order.
     """
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
+from twistmq.broker.wire.big_endian import int16_at, int32_at
 from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties, tags_code
 
 if TYPE_CHECKING:
@@ -598,19 +599,19 @@ def properties_text(record: bytes) -> str:
     at: i64 = _PREFIX_SIZE + _V6_MORE * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1))
     if at > size:
         raise StoreDamaged(f"no record: {size} bytes")
-    length: i64 = _int32(record, at - 4)
+    length: i64 = int32_at(record, at - 4)
     if length < 0 or at + length + 2 > size:
         raise StoreDamaged(f"record: body length {length} in size {size}")
     at += length
     if record[7] == MAGIC_V2 & 0xFF:
-        length = _int16(record, at)
+        length = int16_at(record, at)
         at += 2 + length
     else:
         length = record[at]
         at += 1 + length
     if length < 0 or at + 2 > size:
         raise StoreDamaged(f"record: topic length {length} in size {size}")
-    length = _int16(record, at)
+    length = int16_at(record, at)
     if at + 2 + length != size:
         raise StoreDamaged(f"record: properties length {length} in size {size}")
     text = record[at + 2:]
@@ -618,16 +619,6 @@ def properties_text(record: bytes) -> str:
         return text.decode()
     except UnicodeDecodeError:
         return text.decode("utf-8", "replace")
-
-
-def _int32(data: bytes, at: i64) -> i64:
-    value: i64 = (data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3])
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def _int16(data: bytes, at: i64) -> i64:
-    value: i64 = data[at] << 8 | data[at + 1]
-    return value - (1 << 16) if value >= 1 << 15 else value
 
 
 def _split(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -95,7 +96,10 @@ class BroadcastOffsetTests(SynchronousTestCase):
 
     def test_a_queue_of_long_ago(self) -> None:
         """A new client of a queue whose begin is not at hand begins at its end."""
-        self.patch(self.box.kernel.store.reader, "is_in_memory", lambda *place: False)
+        store = self.box.kernel.store
+        reader = mock.Mock(wraps=store.reader)
+        reader.is_in_memory = lambda *place: False
+        self.patch(store, "reader", reader)
         self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 20))
 
     def test_least_offset(self) -> None:

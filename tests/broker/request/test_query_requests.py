@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -116,7 +117,9 @@ class LongChainTests(QueryCase):
                 self.box.now_ms += 1
                 yield
 
-        self.patch(kernel.store.reader, "querying", slow)
+        reader = mock.Mock(wraps=kernel.store.reader)
+        reader.querying = slow
+        self.patch(kernel.store, "reader", reader)
         peer, header = self.box.peer(), QueryMessageRequestHeader(
             topic="T", key="long", max_num=64, begin_timestamp=0, end_timestamp=2**62)
         self.assertIsNone(self.box.send(peer, RequestCode.QUERY_MESSAGE, header))
