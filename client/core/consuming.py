@@ -49,6 +49,8 @@ log = logging.getLogger("twistmq.client")
 
 #: The first commit, ms. Source: MQClientInstance.startScheduledTask.
 COMMIT_FIRST_MS: Final = 10_000
+#: A commit of a close that failed is made once more after so long, ms.
+_COMMIT_AGAIN_MS: Final = 200
 #: Each so many commits are of all queues, also of those that have not changed.
 ALL_COMMITTED_EVERY: Final = 3
 #: When a retry topic that was just made is looked for, ms.
@@ -183,20 +185,22 @@ class Member(Results[T]):
 
     async def commit(
         self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
-    ) -> None:
+    ) -> bool:
         """Commit how far the queues have come.
 
         :param again: also queues that have not changed since the last time.
+        :returns: whether all of it is kept for sure.
         """
         table = {held.queue: held.window.committable
                  for held in (self.held.values() if queues is None else queues)
                  if again or held.window.committable != held.committed}
         if not table:
-            return
+            return True
         kept = await self.offsets.write(table)
         for held in list(self.held.values()) if queues is None else queues:
             if held.queue in kept:
                 held.committed = kept[held.queue]
+        return len(kept) == len(table)
 
     async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue queues at other offsets, also at lower ones; what was read is forgotten.
@@ -256,7 +260,11 @@ class Member(Results[T]):
 
     async def _leave_queues(self) -> None:
         """Tell the brokers how far the queues have come, and leave the queues."""
-        await self.commit()
+        if not await self.commit():
+            await self.tasks.sleep(_COMMIT_AGAIN_MS)
+            if not await self.commit():
+                log.error("group %s: messages that were handled come again, since their offsets "
+                          "could not be committed at the close", self.group)
         for held in self.held.values():
             for message in held.window.drop():
                 message.lost = True

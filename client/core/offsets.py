@@ -68,8 +68,11 @@ class RemoteOffsets:
             return None
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        self._known.add((queue.topic, queue.broker_name))
-        return reply.header(headers.QueryConsumerOffsetResponseHeader).offset
+        offset = reply.header(headers.QueryConsumerOffsetResponseHeader).offset
+        # 4.9.4 answers 0 for a group that has no offset yet.
+        if offset:
+            self._known.add((queue.topic, queue.broker_name))
+        return offset
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """See :class:`OffsetStore`. Commits go to the master, or to a slave when it is gone."""

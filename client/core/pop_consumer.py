@@ -117,9 +117,10 @@ class PopMember(Member[T]):
 
     async def commit(
         self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
-    ) -> None:
+    ) -> bool:
         """Wait until the acknowledgements under way have ended."""
         await self.acks.flush()
+        return True
 
     def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
         """The state of each source, with the fields of Apache's PopProcessQueueInfo."""

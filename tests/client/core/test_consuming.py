@@ -13,7 +13,10 @@ from twistmq.broker.errors import RemotingError
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import PULL_COMMIT_OFFSET
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.broker.wire.headers.offset import (
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.held import Batch
 from twistmq.client.core.tasks import Cancelled
@@ -213,6 +216,38 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(box.core.members, [])
         self.assertRaises(Closed, box.run, box.member.ready())
 
+    def test_a_commit_of_a_close_that_fails_is_made_once_more(self) -> None:
+        """Else the messages come again; when it fails twice, one line tells of it."""
+        for failures in (1, 2):
+            broker = GroupBroker()
+            broker.put("T", 0, b"0")
+            box = GroupBox(broker)
+            commits: list[int | None] = []
+
+            def refused(
+                command: RemotingCommand, broker: GroupBroker = broker,
+                commits: list[int | None] = commits, failures: int = failures,
+            ) -> Answer:
+                if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+                    header = command.header(UpdateConsumerOffsetRequestHeader)
+                    if header.commit_offset:
+                        commits.append(header.commit_offset)
+                        if len(commits) <= failures:
+                            return None
+                return broker(command)
+
+            box.servers[BROKER] = refused
+            box.start()
+            batch = self.take(box, 1)
+            box.member.succeed(batch.held, batch.messages)
+            with self.assertLogs("twistmq.client", "WARNING") as logged:
+                box.run(box.member.close(1_000))
+            self.assertEqual(commits, [1, 1])
+            key = "g", "T", batch.held.queue.queue_id
+            self.assertEqual(broker.offsets.get(key), 1 if failures == 1 else None)
+            errors = [record for record in logged.records if record.levelname == "ERROR"]
+            self.assertEqual(len(errors), failures - 1)
+
     def test_a_commit_waits_for_the_one_before(self) -> None:
         """A broker may handle the later of two first; a pull commits nothing for that reason."""
         box = GroupBox(self.broker)
@@ -254,7 +289,10 @@ class ReadingTests(SynchronousTestCase):
         self.assertFalse(any(flag & PULL_COMMIT_OFFSET for flag in pulls))
 
     def test_the_first_commit_of_a_topic_is_made_alone(self) -> None:
-        """Apache's broker may keep one of several first ones; later ones are made together."""
+        """Apache's broker may keep one of several first ones; later ones are made together.
+
+        That of 4.9.4 says 0 of a group without an offset.
+        """
         box = GroupBox(self.broker)
         commits: list[int] = []
 
@@ -262,8 +300,12 @@ class ReadingTests(SynchronousTestCase):
             if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and is_slow:
                 commits.append(command.header(UpdateConsumerOffsetRequestHeader).queue_id)
                 return None
+            if command.code == RequestCode.QUERY_CONSUMER_OFFSET and not self.broker.offsets:
+                return (ResponseCode.SUCCESS, QueryConsumerOffsetResponseHeader(offset=0),
+                        b"", None)
             return self.broker(command)
 
+        is_slow = False
         box.servers[BROKER] = unanswered
         box.start()
         is_slow = True
