@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -28,8 +29,12 @@ from twistmq.spark_bridge.export_sinks import start_writing, written_files
 
 __all__ = ["ExportJob", "TableSummary", "end_session", "make_session", "waiting"]
 
+log = logging.getLogger("twistmq.spark_bridge")
+
 #: How often progress is looked at, s.
 _POLL_S: Final = 0.2
+#: What Spark says of a Python worker that did not come in time. Source: PythonWorkerFactory.
+_NO_WORKER: Final = "Python worker failed to connect back"
 
 
 def make_session(plan: ExportPlan) -> Any:
@@ -86,6 +91,8 @@ class _Running:
     #: None until a micro-batch says.
     waiting: int | None = None
     last_batch: int = -1
+    #: Whether it was started for the second time.
+    is_second: bool = False
 
 
 class ExportJob:
@@ -133,12 +140,15 @@ class ExportJob:
                 before = written_files(self._plan, table)
                 running.append(_Running(
                     table, start_writing(self._plan, table, self._frame(table)), before))
-            while not self._stopping and any(each.query.isActive for each in running):
+            while not self._stopping:
+                is_active = any(each.query.isActive for each in running)
+                if any(each.query.exception() for each in running):
+                    if not self._start_again(running):
+                        break
+                elif not is_active:
+                    break
                 self._look(running)
                 time.sleep(_POLL_S)
-                failed = [each.query.exception() for each in running]
-                if any(failed):
-                    break
         finally:
             for each in running:
                 each.query.stop()
@@ -148,6 +158,26 @@ class ExportJob:
             # Ctrl-C reaches Python workers as well: a query that it fails was to end.
             if error is not None and not self._stopping:
                 raise ExportError(f"{each.table}: {_cause(str(error))}")
+
+    def _start_again(self, running: Iterable[_Running]) -> bool:
+        """Start queries once more that failed because a Python worker was not there in time.
+
+        Spark waits ten seconds for one, which a busy machine may need to load Python's modules.
+
+        :returns: False when one failed for another reason, or for the second time.
+        """
+        for each in running:
+            error = each.query.exception()
+            if error is None:
+                continue
+            if each.is_second or _NO_WORKER not in str(error):
+                return False
+            log.warning("%s: a Python worker did not start in time: the query starts again",
+                        each.table)
+            remove_leftovers(self._plan, each.table)
+            each.query = start_writing(self._plan, each.table, self._frame(each.table))
+            each.is_second = True
+        return True
 
     def _frame(self, table: str) -> Any:
         """The stream of a table."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -127,7 +127,7 @@ class DeferredReply:
 
 
 #: The values that a handler may return.
-Handled = Reply | DeferredReply | Deferred[Reply] | None
+Handled: TypeAlias = Reply | DeferredReply | Deferred[Reply] | None
 
 
 class UnmadeReplies(Sequence[Handled]):

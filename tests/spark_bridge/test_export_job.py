@@ -6,12 +6,14 @@ from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.running import RunningBroker, running_broker
 from twistmq.client import Message, Producer
+from twistmq.spark_bridge import export_job
 from twistmq.spark_bridge.export_job import ExportJob, TableSummary, waiting
 from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
 from twistmq.trace.records import Pub, encode_records
@@ -124,6 +126,30 @@ class ExportJobTests(SynchronousTestCase):
     def send_plain(self, producer: Producer, first: int, count: int) -> None:
         for number in range(first, first + count):
             producer.send(TOPICS[number % 2], b"%d" % number)
+
+    def test_a_query_whose_worker_did_not_start_in_time_starts_once_more(self) -> None:
+        """Spark's other errors end the job at once."""
+        late = "Job aborted. Python worker failed to connect back."
+        for errors, starts in (((late,), 2), ((late, late), 2), (("no such topic",), 1)):
+            texts = [*errors, None]
+            made: list[str | None] = []
+
+            def start(*_: object, texts: list[str | None] = texts,
+                      made: list[str | None] = made) -> Any:
+                text = texts[len(made)]
+                made.append(text)
+                return mock.Mock(isActive=False, recentProgress=[],
+                                 exception=mock.Mock(return_value=text))
+
+            plan = ExportPlan({}, TOPICS, False, str(self.output), "parquet")
+            job = ExportJob(plan, self.session, lambda *step: None)
+            with (mock.patch.object(export_job, "start_writing", start),
+                  mock.patch.object(job, "_frame"), mock.patch.object(job, "_summary")):
+                if errors == (late,):
+                    job.run()
+                else:
+                    self.assertIn(errors[-1], str(self.assertRaises(ExportError, job.run)))
+            self.assertEqual(len(made), starts, msg=f"{errors}")
 
     def test_what_waits(self) -> None:
         """Messages behind the end of a micro-batch; none where Spark does not know."""
