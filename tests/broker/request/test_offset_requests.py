@@ -121,7 +121,7 @@ class CommitTests(OffsetCase):
     def test_messages_far_back(self) -> None:
         """Nor does it begin at a first message that is no longer in memory."""
         self.fill(3)
-        self.kernel.store.reader.is_in_memory = lambda topic, queue_id, offset: False  # type: ignore
+        self.kernel.store.reader._in_memory_bytes = -1
         reply = self.query()
         self.assertEqual((reply.code, reply.remark), (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND))
 
