@@ -22,7 +22,10 @@ from typing import Final
 from tests.interop.clients import HERE, RoundError, java_classes
 from tests.interop.peer import QUIET_LOGGING, class_path, java_command
 
-__all__ = ["mqadmin"]
+__all__ = ["LATE", "mqadmin"]
+
+#: What a command prints that had no answer or no connection in time.
+LATE: Final = ("RemotingTimeoutException", "connect to null failed")
 
 #: All commands of one run have ended after this, seconds.
 TIMEOUT: Final = 400.0
