@@ -33,7 +33,7 @@ log = logging.getLogger("twistmq.spark_bridge")
 
 #: How often progress is looked at, s.
 _POLL_S: Final = 0.2
-#: What Spark says of a Python worker that did not come in time. Source: PythonWorkerFactory.
+#: Spark's error for a Python worker that did not connect in time. Source: PythonWorkerFactory.
 _NO_WORKER: Final = "Python worker failed to connect back"
 
 
@@ -141,6 +141,7 @@ class ExportJob:
                 running.append(_Running(
                     table, start_writing(self._plan, table, self._frame(table)), before))
             while not self._stopping:
+                # Before the errors: a query that fails between the two is started again.
                 is_active = any(each.query.isActive for each in running)
                 if any(each.query.exception() for each in running):
                     if not self._start_again(running):

@@ -13,13 +13,13 @@ __all__ = ["MessagesReply"]
 
 
 class MessagesReply(Reply):
-    """Has a body of its own only if a plugin looks at it.
+    """Its records are joined before the frame is made only if a plugin looks at the body.
 
     :param records: whole, as in the commit log, in order.
     :param size: bytes of all of them.
     """
 
-    __slots__ = ("_body", "_records", "_size")
+    __slots__ = ("_records", "_size")
 
     def __init__(
         self, code: int, header: CommandHeader | None, records: Sequence[bytes], size: int,
@@ -30,21 +30,19 @@ class MessagesReply(Reply):
         self.remark = remark
         self._records = records
         self._size = size
-        self._body: bytes | None = None
 
     @property
     def body(self) -> bytes:
-        if self._body is None:
-            self._body = b"".join(self._records)
-        return self._body
+        if len(self._records) != 1:
+            self._records = (b"".join(self._records),)
+        return self._records[0]
 
     @body.setter
     def body(self, body: bytes) -> None:
-        self._body = body
+        self._records = (body,)
+        self._size = len(body)
 
     def frame(self, opaque: int) -> bytes:
-        if self._body is not None:
-            return super().frame(opaque)
         start = encode_reply_start(self.code, opaque, self.header, self._size, self.remark)
         if len(start) + self._size > FRAME_SIZE_MAX:
             raise reply_too_long(len(start) + self._size)

@@ -90,7 +90,7 @@ _OUTSIDE: Final = (_EMPTY, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
 _NAMES: Final = {status: status.name for status in GetMessageStatus}
 
 
-#: Named, since a compiled module has no frame from which Twisted takes the name.
+#: Twisted takes the name from the caller's frame, and a compiled module has none.
 _log: Final = Logger(__name__)
 
 
@@ -172,7 +172,7 @@ class PullRequests:
         client = None if broadcast is None else broadcast.client_of(request)
         result = self._read(request, message_filter, client)
         code = self._code(header, result)
-        if client is not None and broadcast is not None:
+        if client is not None:
             broadcast.pulled(request, client, result.next_begin_offset if (
                 code == ResponseCode.PULL_OFFSET_MOVED) else header.queue_offset)
         if result.status is not _EMPTY or header.topic in self._tables.topic_config.table:
@@ -286,8 +286,8 @@ class PullRequests:
         header = request.header
         reset = self._tables.consumer_offset.take_reset_offset(
             header.topic, header.consumer_group, header.queue_id)
-        broadcast: Any = self._providers.broadcast_offsets
-        if client is not None and reset is None and broadcast is not None:
+        if client is not None and reset is None:
+            broadcast: Any = self._providers.broadcast_offsets
             reset = broadcast.begin_offset(request, client)
         store = self._store
         if reset is None:

@@ -49,7 +49,7 @@ log = logging.getLogger("twistmq.client")
 
 #: The first commit, ms. Source: MQClientInstance.startScheduledTask.
 COMMIT_FIRST_MS: Final = 10_000
-#: A commit of a close that failed is made once more after so long, ms.
+#: The wait before a failed commit of a close is made once more, ms.
 _COMMIT_AGAIN_MS: Final = 200
 #: Each so many commits are of all queues, also of those that have not changed.
 ALL_COMMITTED_EVERY: Final = 3

@@ -52,8 +52,9 @@ class RemoteOffsets:
         self._group = group
         #: The last commit of each queue that is not answered.
         self._under_way: dict[MessageQueue, Task[None]] = {}
-        #: Topics of brokers that have an offset of the group; others, with the commit of the first.
+        #: Topics and brokers where the group has an offset for sure.
         self._known: set[tuple[str, str]] = set()
+        #: The first commit of each other topic and broker, while it is not answered.
         self._firsts: dict[tuple[str, str], Task[None]] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
@@ -91,9 +92,9 @@ class RemoteOffsets:
         """Commit once the commit before is answered.
 
         Apache's broker handles requests of one connection on several threads: a later commit may
-        be handled first, and the group would go back to the earlier one. Of several that are the
-        group's first of a topic it may keep one: its ConsumerOffsetManager.commitOffset looks for
-        the topic's table and then sets a new one (4.9.4, 5.3.3). So the first is made alone.
+        be handled first, and the group would go back to the earlier one. The broker also loses
+        all but one of the group's first commits in a topic when they come together, so the first
+        is made alone. Source: ConsumerOffsetManager.commitOffset @4.9.4, 5.3.3.
         """
         key = queue.topic, queue.broker_name
         before = [task for task in (self._under_way.get(queue), self._firsts.get(key)) if task]

@@ -27,9 +27,10 @@ __all__ = ["BUG_MARKS", "HostileCase", "MemoryPeak"]
 GROWTH_MAX_KIB = 48 * 1024
 #: What a log line of something that should not happen holds.
 BUG_MARKS = ("Traceback", "#critical")
-#: What the good client may wait for the attacker's request, seconds. The tests share their cores,
-#: so it may take longer now and then: an attack is made so often, until it took no longer once.
+#: The longest wait of the good client beside an attack, seconds. The tests share their cores, and
+#: a wait is longer now and then: an attack is repeated until one wait was short.
 WAIT_MAX_SECONDS = 0.1
+#: The attacks that are made at most.
 ATTACKS_MAX = 6
 _SETTLE_SECONDS = 60.0
 

@@ -24,7 +24,7 @@ from tests.interop.peer import QUIET_LOGGING, class_path, java_command
 
 __all__ = ["LATE", "mqadmin"]
 
-#: What a command prints that had no answer or no connection in time.
+#: Texts in the output of a command that had no answer or no connection in time.
 LATE: Final = ("RemotingTimeoutException", "connect to null failed")
 
 #: All commands of one run have ended after this, seconds.

@@ -22,7 +22,7 @@ from twistmq.plugins.ha.ask import HEARS_IDS
 #: What both brokers are told; other names would show in every line.
 _SETTINGS: Final = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "traceTopicEnable": "true",
                     "enablePropertyFilter": "true",
-                    # Not as Peer has it: values are compared with the defaults of ours.
+                    # Apache's defaults, which Peer changes: they are compared with those of ours.
                     "timerFlushIntervalMs": "1000", "transactionMetricFlushInterval": "3000"}
 #: Settings whose values belong to the place and not to the broker.
 _PLACES: Final = {"storePathRootDir", "storePathCommitLog", "bindAddress", "namesrvAddr",

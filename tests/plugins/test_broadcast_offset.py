@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -96,10 +95,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
 
     def test_a_queue_of_long_ago(self) -> None:
         """A new client of a queue whose begin is not at hand begins at its end."""
-        store = self.box.kernel.store
-        reader = mock.Mock(wraps=store.reader)
-        reader.is_in_memory = lambda *place: False
-        self.patch(store, "reader", reader)
+        self.box.kernel.store.reader._in_memory_bytes = -1
         self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 20))
 
     def test_least_offset(self) -> None:

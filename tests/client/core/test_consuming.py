@@ -224,7 +224,7 @@ class ReadingTests(SynchronousTestCase):
             box = GroupBox(broker)
             commits: list[int | None] = []
 
-            def refused(
+            def unanswered(
                 command: RemotingCommand, broker: GroupBroker = broker,
                 commits: list[int | None] = commits, failures: int = failures,
             ) -> Answer:
@@ -236,7 +236,7 @@ class ReadingTests(SynchronousTestCase):
                             return None
                 return broker(command)
 
-            box.servers[BROKER] = refused
+            box.servers[BROKER] = unanswered
             box.start()
             batch = self.take(box, 1)
             box.member.succeed(batch.held, batch.messages)

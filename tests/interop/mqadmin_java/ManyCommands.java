@@ -16,7 +16,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * FOLDER/i.txt, errors included. A command that repeats itself is interrupted when it first waits.
  * A command that does not parse ends the run, as mqadmin exits then. One that had no answer or no
  * connection in time is run again: mqadmin waits for a few seconds only, some of which a busy
- * machine takes to start it. ONCE is not: the second of its kind in a JVM finds nothing.
+ * machine takes to start it. The command ONCE is not run again: in a JVM only its first run finds
+ * messages.
  */
 public final class ManyCommands {
     private static final String COMMANDS = "org.apache.rocketmq.tools.command.";
