@@ -47,8 +47,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
-#: The first commit, ms. Source: MQClientInstance.startScheduledTask.
-COMMIT_FIRST_MS: Final = 10_000
 #: The wait before a failed commit of a close is made once more, ms.
 _COMMIT_AGAIN_MS: Final = 200
 #: Each so many commits are of all queues, also of those that have not changed.
@@ -223,7 +221,7 @@ class Member(Results[T]):
         self.rebalance.wake()
 
     async def _commit_always(self) -> None:
-        await self.tasks.sleep(min(COMMIT_FIRST_MS, self.options.commit_ms * 2))
+        await self.tasks.sleep(self.options.commit_ms)
         for number in count(1):
             # A late commit of the member before may have set a queue back at the broker.
             await self.commit(again=(
