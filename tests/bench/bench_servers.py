@@ -84,9 +84,10 @@ class Twistmq:
         joined = ["+".join(map(str, each)) for each in (ports, self.pids)]
         self.endpoint = f"{self.name}=127.0.0.1:{joined[0]}:{joined[1]}"
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = 60) -> None:
+        """:param seconds: how long it may take."""
         self.process.send_signal(signal.SIGTERM)
-        if self.process.wait(60):
+        if self.process.wait(seconds):
             raise SystemExit(f"{self.name} ended with status {self.process.returncode}; "
                              f"see {self.folder}/out")
 

@@ -12,9 +12,11 @@ groups       pulls of 32 messages by 1, 100, 1,000 groups in turn, each with a c
 stores       with a commit log of so many GiB: sends, pulls of the oldest and the newest messages, a
              start after a clean stop and after a kill
 
-One broker of ours for each row; CPU is the broker's, the median of the rounds. A start lasts until
-the broker answers and is registered. `--most` leaves out the counts above it. The picture needs
-matplotlib (`pip install '.[bench]'`). Nothing else should run on the machine meanwhile.
+One broker of ours for each row; CPU is the broker's, the median of the rounds. Brokers of one kind,
+but for stores, run at the same time and are loaded in turn, so that a machine whose speed changes
+changes no row alone. A start lasts until the broker answers and is registered. `--most` leaves out
+the counts above it. The picture needs matplotlib (`pip install '.[bench]'`). Nothing else should
+run on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import wire_bench
 from bench_servers import Twistmq, anonymous_mb, parser_of
 
-PORT_FIRST = 32_600
+PORT_FIRST, PORT_STEP = 32_600, 10
+#: How long a broker may take to stop: one with 320,000 queues writes each.
+STOP_SECONDS = 1800
 TOPIC, QUEUES, BODY_SIZE = "GrowthBench", 4, 128
 #: The counts of each kind, but for stores.
 COUNTS = {"topics": (1, 100, 1000, 10_000, 80_000), "connections": (1, 100, 1000, 10_000),
@@ -51,14 +55,17 @@ Row: TypeAlias = dict[str, float]
 
 
 @contextmanager
-def running(program: str, folder: Path) -> Iterator[Twistmq]:
-    """A broker over a folder."""
-    server = Twistmq("twistmq", program, folder, PORT_FIRST)
+def running(program: str, folder: Path, number: int = 0) -> Iterator[Twistmq]:
+    """A broker over a folder.
+
+    :param number: which of those that run at the same time.
+    """
+    server = Twistmq("twistmq", program, folder, PORT_FIRST + number * PORT_STEP)
     server.start()
     try:
         yield server
     finally:
-        server.stop()
+        server.stop(STOP_SECONDS)
 
 
 def start_seconds(program: str, folder: Path) -> float:
@@ -114,23 +121,62 @@ def medians(rounds: Sequence[tuple[float, float]]) -> Row:
             "CPU a message, us": statistics.median(cost for _, cost in rounds)}
 
 
-def with_topics(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
-    topics = [f"{TOPIC}_{number}" for number in range(count)]
-    with running(arguments.twistmq, folder) as server:
-        # Makes the topics.
-        send_turns(server, topics, CONNECTIONS, max(arguments.seconds, count / 1000))
-        row = medians([send_turns(server, topics, CONNECTIONS, arguments.seconds)
-                       for _ in range(arguments.rounds)])
-        memory = anonymous_mb(server.pids)
-    return {**row, "memory, MB": memory, "start, s": start_seconds(arguments.twistmq, folder)}
+def topics_of(count: int) -> list[str]:
+    """The names of so many topics."""
+    return [f"{TOPIC}_{number}" for number in range(count)]
 
 
-def with_connections(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
-    with running(arguments.twistmq, folder) as server:
-        send_turns(server, [TOPIC], CONNECTIONS, arguments.seconds)
-        row = medians([send_turns(server, [TOPIC], count, arguments.seconds)
-                       for _ in range(arguments.rounds)])
-        return {**row, "memory, MB": anonymous_mb(server.pids)}
+def send_to_topics(server: Twistmq, count: int, seconds: float) -> tuple[float, float]:
+    """Send to so many topics in turn."""
+    return send_turns(server, topics_of(count), CONNECTIONS, seconds)
+
+
+def make_topics(server: Twistmq, count: int, seconds: float) -> None:
+    """Send to each topic, which makes it."""
+    send_to_topics(server, count, max(seconds, count / 1000))
+
+
+def send_by_connections(server: Twistmq, count: int, seconds: float) -> tuple[float, float]:
+    """Send by so many connections."""
+    return send_turns(server, [TOPIC], count, seconds)
+
+
+def fill_topic(server: Twistmq, _: int, seconds: float) -> None:
+    """Send to the one topic."""
+    send_turns(server, [TOPIC], CONNECTIONS, seconds)
+
+
+class Load(NamedTuple):
+    """How brokers of one kind are loaded; both are called with a broker, a count, and seconds."""
+
+    #: Before the rounds.
+    prepare: Callable[[Twistmq, int, float], None]
+    #: One round: messages a second, CPU a message in us.
+    run: Callable[[Twistmq, int, float], tuple[float, float]]
+    #: Whether the start of a broker with so many is measured too.
+    starts: bool = False
+
+
+def in_turn(arguments: argparse.Namespace, load: Load, counts: Sequence[int]) -> Iterator[Row]:
+    """The row of each count; a round loads all brokers, each second round in the other order."""
+    with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text, ExitStack() as stack:
+        folders = [Path(text) / str(count) for count in counts]
+        servers: dict[int, Twistmq] = {}
+        for number, count in enumerate(counts):
+            folders[number].mkdir()
+            servers[count] = stack.enter_context(
+                running(arguments.twistmq, folders[number], number))
+            load.prepare(servers[count], count, arguments.seconds)
+        found: dict[int, list[tuple[float, float]]] = {count: [] for count in counts}
+        for number in range(arguments.rounds):
+            for count in counts[::-1] if number % 2 else counts:
+                found[count].append(load.run(servers[count], count, arguments.seconds))
+        memory = [anonymous_mb(servers[count].pids) for count in counts]
+        stack.close()
+        for number, count in enumerate(counts):
+            row = {**medians(found[count]), "memory, MB": memory[number]}
+            yield {**row, "start, s": start_seconds(arguments.twistmq, folders[number])
+                   } if load.starts else row
 
 
 def group_pull(group: str, queue_id: int, offset: int) -> bytes:
@@ -138,15 +184,7 @@ def group_pull(group: str, queue_id: int, offset: int) -> bytes:
     return wire_bench.pull_frame(TOPIC, queue_id, offset, PULL_COUNT, group, commits=True)
 
 
-def with_groups(arguments: argparse.Namespace, folder: Path, count: int) -> Row:
-    with running(arguments.twistmq, folder) as server:
-        send_turns(server, [TOPIC], CONNECTIONS, arguments.seconds)
-        row = medians([pull_turns(server, count, arguments.seconds)
-                       for _ in range(arguments.rounds)])
-        return {**row, "memory, MB": anonymous_mb(server.pids)}
-
-
-def pull_turns(server: Twistmq, groups: int, seconds: float) -> tuple[float, float]:
+def pull_by_groups(server: Twistmq, groups: int, seconds: float) -> tuple[float, float]:
     """Pull by groups in turn; :returns: messages a second, CPU a message in us."""
     endpoint = wire_bench.Endpoint(server.endpoint)
     selector = selectors.DefaultSelector()
@@ -207,11 +245,12 @@ def log_bytes(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.glob("*/store/commitlog/*"))
 
 
-#: The kinds of growth: the name, and the function that measures one count.
-KINDS: dict[str, Callable[[argparse.Namespace, Path, int], Row]] = {
-    "topics": with_topics, "connections": with_connections, "groups": with_groups,
-    "stores": with_store,
+LOADS = {
+    "topics": Load(make_topics, send_to_topics, starts=True),
+    "connections": Load(fill_topic, send_by_connections),
+    "groups": Load(fill_topic, pull_by_groups),
 }
+KINDS = (*LOADS, "stores")
 
 
 def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
@@ -221,17 +260,25 @@ def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
     return tuple(count for count in COUNTS[kind] if count <= arguments.most)
 
 
+def stores(arguments: argparse.Namespace, counts: Sequence[int]) -> Iterator[Row]:
+    """The row of each size of a store."""
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text:
+            yield with_store(arguments, Path(text), count)
+
+
 def measure(kind: str, arguments: argparse.Namespace) -> dict[int, Row]:
     """All rows of one kind, printed as a Markdown table."""
     rows: dict[int, Row] = {}
-    for count in counts_of(kind, arguments):
-        with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text:
-            rows[count] = KINDS[kind](arguments, Path(text), count)
+    counts = counts_of(kind, arguments)
+    found = stores(arguments, counts) if kind == "stores" else in_turn(
+        arguments, LOADS[kind], counts)
+    for count, row in zip(counts, found, strict=True):
+        rows[count] = row
         if len(rows) == 1:
-            heads = ["GiB of messages" if kind == "stores" else kind, *rows[count]]
+            heads = ["GiB of messages" if kind == "stores" else kind, *row]
             print(f"\n| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
-        cells = [f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
-                 for value in rows[count].values()]
+        cells = [f"{value:,.0f}" if value >= 1000 else f"{value:.2f}" for value in row.values()]
         print(f"| {count:,} | {' | '.join(cells)} |", flush=True)
     return rows
 
