@@ -191,7 +191,7 @@ class Member(Results[T]):
         """
         table = {held.queue: held.window.committable
                  for held in (self.held.values() if queues is None else queues)
-                 if again or held.window.committable != held.committed}
+                 if held.is_settled and (again or held.window.committable != held.committed)}
         if not table:
             return True
         kept = await self.offsets.write(table)

@@ -57,6 +57,7 @@ class Fetcher(Generic[T]):
         await tasks.sleep(delay_ms)
         if delay_ms:
             await self._look_again(held)
+        held.is_settled = True
         while not held.window.is_dropped:
             wait_ms = self._wait_ms(held)
             if not wait_ms:

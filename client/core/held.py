@@ -62,8 +62,8 @@ class Held(Generic[T]):
     """A queue of this member."""
 
     __slots__ = ("broker_id", "committed", "in_order_until_ms", "is_paused", "is_ready",
-                 "named", "next_offset", "outcome", "queue", "subscription", "taken_ms", "task",
-                 "window")
+                 "is_settled", "named", "next_offset", "outcome", "queue", "subscription",
+                 "taken_ms", "task", "window")
 
     def __init__(
         self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
@@ -78,6 +78,9 @@ class Held(Generic[T]):
         self.next_offset = next_offset
         #: The offset that is committed for sure.
         self.committed: int | None = None
+        #: Whether it is known where the queue begins. Before, the member that had it may commit
+        #: how far it came, which a commit of this one would undo.
+        self.is_settled = False
         #: The broker that the next pull goes to.
         self.broker_id = 0
         self.is_paused = False

@@ -326,6 +326,7 @@ class Rebalance(Generic[T]):
             window.locked(now_ms)
         held = Held(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
                     member.subscriptions[queue.topic], window, start)
+        held.is_settled = not delay_ms
         if is_committed:
             held.committed = start
         member.held[queue] = held

@@ -81,6 +81,20 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(sorted(box.take_all(1000)), sorted(
             number for number in range(40) if number % 4 != 1 or number // 4 >= 7))
 
+    def test_a_new_queue_is_not_committed_before_it_is_pulled(self) -> None:
+        """The member before, which commits later, would be set back."""
+        box = GroupBox(self.broker)
+        box.run(box.member.start())
+        box.advance(300)
+        self.assertEqual(len(box.member.held), 4)
+        self.broker.offsets["g", "T", 1] = 7
+        box.run(box.member.commit(again=True))
+        self.assertEqual(self.broker.offsets, {("g", "T", 1): 7})
+        box.advance(300)
+        box.run(box.member.commit(again=True))
+        self.assertEqual([self.broker.offsets["g", "T", number] for number in range(4)],
+                         [0, 7, 0, 0])
+
     def test_a_stop_reaches_a_wait_that_was_just_woken(self) -> None:
         """A message that another one takes wakes it, and the stop comes before it looks again."""
         box = GroupBox(self.broker)
