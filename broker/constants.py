@@ -73,8 +73,10 @@ __all__ = [
     "QUEUE_SYNC_INTERVAL_MS",
     "QUEUE_SYNC_LOG_BYTES",
     "QUEUE_TAILS_FLUSH_BYTES",
+    "QUEUE_TAILS_FLUSH_BYTES_MAX",
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
     "QUEUE_TAIL_LEAST_BYTES",
+    "QUEUE_TAIL_WORTH_BYTES",
     "RECEIPT_LENGTH_MAX",
     "ROUTE_MAPPING_BYTES",
     "ROUTE_MAPPING_QUEUE_BYTES",
@@ -302,6 +304,11 @@ QUEUE_TAIL_LEAST_BYTES: Final = 2 * PAGE_SIZE_BYTES
 #: their second is over, however few each queue has: two seconds at 100,000 messages a second.
 QUEUE_TAILS_FLUSH_BYTES: Final = 4 * 1024 * 1024
 
+#: Of many queues each has few entries, and its write takes as long: so they wait until there are so
+#: many bytes for each queue that has any, but no more over all than the second.
+QUEUE_TAIL_WORTH_BYTES: Final = 400
+QUEUE_TAILS_FLUSH_BYTES_MAX: Final = 16 * 1024 * 1024
+
 #: Bytes of commit log whose entries are not durable, at which queue files are synced before
 #: flushConsumeQueueThoroughInterval is over: a start after a crash reads the log from there. The
 #: least time between two of them, ms; not done at all when there are many files.
@@ -395,5 +402,5 @@ assert CONNECTION_CLIENT_BYTES_MAX > CONNECTION_CLIENT_BYTES_FREE
 assert CLIENTS_BYTES_TOTAL_MAX > CONNECTION_CLIENT_BYTES_MAX > 2 * EXPRESSION_LENGTH_MAX
 assert TURN_SECONDS < STALL_SECONDS < STALL_WARN_SECONDS
 assert QUEUE_TAIL_LEAST_BYTES < QUEUE_TAILS_FLUSH_BYTES
-assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_TOTAL_BYTES_MAX
+assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_FLUSH_BYTES_MAX < QUEUE_TAILS_TOTAL_BYTES_MAX
 assert CHECKPOINT_SIZE_BYTES % PAGE_SIZE_BYTES == 0

@@ -83,6 +83,8 @@ class RecordMaker:
         """
         records: list[MessageRecord | None] = []
         last_topic: str | None = None
+        # The topic's own name: that of a request costs each table of topics a comparison.
+        name = ""
         queue_count = 0
         channel: object = None
         host = b""
@@ -115,6 +117,7 @@ class RecordMaker:
                 queue_count = 0
                 if not (config is None or topic in forbidden
                         or config.topic_filter_type is multi_tag):
+                    name = config.topic_name
                     write_count: int = config.write_queue_nums
                     read_count: int = config.read_queue_nums
                     queue_count = max(write_count, read_count)
@@ -126,7 +129,7 @@ class RecordMaker:
                     stored = data + (
                         self._added_bytes if data[-1] == 2 else self._added_after)
                     record = MessageRecord(
-                        topic, queue_id, body, "", born_timestamp, host, store_host, keys,
+                        name, queue_id, body, "", born_timestamp, host, store_host, keys,
                         tags_code, flag, sys_flag, reconsume_times, stored=stored)
                 else:
                     fields = parse_properties(text)

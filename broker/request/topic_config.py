@@ -5,6 +5,7 @@ Source: TopicConfigManager @5.3.3.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping
 from copy import copy
@@ -201,7 +202,8 @@ class TopicConfigTable(SavedTable):
 
     def _enter(self, config: TopicConfig) -> None:
         """Put a topic into the table, or note that it changed."""
-        name = config.topic_name
+        # One string for the names of all tables: they find it without a comparison.
+        name = config.topic_name = sys.intern(config.topic_name)
         row = map_row(name, config)
         self.rows_size += len(row) - len(self.rows.get(name, b""))
         self.rows[name] = row

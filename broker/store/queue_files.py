@@ -214,27 +214,29 @@ class QueueFiles:
         """Count the valid entries at the beginning of a file."""
         file = self._files.open(segment_path(self.queue_directory(queue), start))
         per_file = self.file_size // ENTRY_SIZE
+        count_in = _valid_entries if thorough else _trusted_entries
         data = file.read_at(0, min(_FEW_ENTRIES, per_file) * ENTRY_SIZE)
-        count = _valid_entries(data)
+        count = count_in(data)
         if count and start == queue.starts[0]:
             physical_offset, size, _ = ENTRY.unpack_from(data)
             if size != FILLER_SIZE:
                 queue.known_offset, queue.known_physical = start // ENTRY_SIZE, physical_offset
         if count < _FEW_ENTRIES:
             return count
-        if thorough:
-            while count < per_file:
-                data = file.read_at(count * ENTRY_SIZE, _SCAN_ENTRIES * ENTRY_SIZE)
-                valid = _valid_entries(data)
-                count += valid
-                if valid * ENTRY_SIZE < len(data):
-                    break
-            return count
+        # Few queues have many entries: most ends are found by one or two reads more.
+        step = _SCAN_ENTRIES if thorough else _FEW_ENTRIES
+        while count < per_file and (thorough or step < _SCAN_ENTRIES):
+            data = file.read_at(count * ENTRY_SIZE, step * ENTRY_SIZE)
+            valid = count_in(data)
+            count += valid
+            if valid * ENTRY_SIZE < len(data):
+                return count
+            if not thorough:
+                step *= 2
         low, high = count, per_file
         while low < high:
             middle = (low + high) // 2
-            physical_offset, size, _ = ENTRY.unpack(file.read_at(middle * ENTRY_SIZE, ENTRY_SIZE))
-            if physical_offset >= 0 and size > 0:
+            if _trusted_entries(file.read_at(middle * ENTRY_SIZE, ENTRY_SIZE)):
                 low = middle + 1
             else:
                 high = middle
@@ -428,3 +430,16 @@ def _valid_entries(data: bytes) -> int:
             break
         count += 1
     return count
+
+
+def _trusted_entries(data: bytes) -> int:
+    """Count the valid entries at the beginning of some behind which there is no valid one."""
+    low, high = 0, len(data) // ENTRY_SIZE
+    while low < high:
+        middle = (low + high) // 2
+        physical_offset, size, _ = ENTRY.unpack_from(data, middle * ENTRY_SIZE)
+        if physical_offset >= 0 and size > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -5,6 +5,7 @@ Source: DefaultMessageStore.loadConsumeQueues @5.3.3.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from twisted.logger import Logger
@@ -32,4 +33,5 @@ def list_queues(io: IStoreIO, directory: str) -> Iterator[tuple[str, int]]:
             continue
         for name in names:
             if name.isdecimal():
-                yield topic, int(name)
+                # As in all tables of topics: one string for a name.
+                yield sys.intern(topic), int(name)

@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from twistmq.broker.constants import (
+    QUEUE_TAIL_WORTH_BYTES,
+    QUEUE_TAILS_FLUSH_BYTES,
+    QUEUE_TAILS_FLUSH_BYTES_MAX,
+)
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.append_fast_path import Queues
@@ -181,6 +186,12 @@ class QueueTable:
             self.files_of(queue).write_tail(queue)
         finally:
             self.tail_bytes -= before - self.files.waiting_bytes(queue)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many entries wait in memory as should, over all queues."""
+        enough = min(len(self.dirty) * QUEUE_TAIL_WORTH_BYTES, QUEUE_TAILS_FLUSH_BYTES_MAX)
+        return self.tail_bytes >= max(enough, QUEUE_TAILS_FLUSH_BYTES)
 
     def begin_writing(self, size_min: int = 1) -> None:
         """Choose the queues for write_tails: those with at least this many bytes in memory."""

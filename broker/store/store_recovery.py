@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import QUEUE_TAILS_FLUSH_BYTES
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
@@ -253,5 +252,5 @@ class StoreRecovery:
         records, self._batch = self._batch, []
         if records:
             self._dispatch.enter(records)
-        if self._queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
+        if self._queues.is_full:
             self._queues.write_all()

@@ -25,7 +25,6 @@ from twistmq.broker.constants import (
     QUEUE_SYNC_INTERVAL_MS,
     QUEUE_SYNC_LOG_BYTES,
     QUEUE_TAIL_LEAST_BYTES,
-    QUEUE_TAILS_FLUSH_BYTES,
 )
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
@@ -131,7 +130,7 @@ class Upkeep:
             elapsed_ms = now_ms - self._thorough_ms
             thorough = (elapsed_ms >= settings.flush_consume_queue_thorough_interval
                         or (elapsed_ms >= QUEUE_SYNC_INTERVAL_MS and self._has_much_to_sync()))
-            if thorough or queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
+            if thorough or queues.is_full:
                 queues.begin_writing()
             elif now_ms - self._tails_ms >= settings.flush_interval_consume_queue:
                 queues.begin_writing(QUEUE_TAIL_LEAST_BYTES)

@@ -108,7 +108,8 @@ class QueueFilesTests(SynchronousTestCase):
     def test_recovers_the_end_of_long_files(self) -> None:
         """So it is around the number of entries that are read at first, and those read then."""
         self.files = QueueFiles(self.disk, "/cq", 10_000 * 20)
-        for count in (63, 64, 65, 1000, 64 + 4096, 64 + 4097, 9999, 10_000, 10_001):
+        for count in (63, 64, 65, 127, 128, 129, 255, 256, 257, 1000, 4095, 4096, 4097,
+                      64 + 4096, 64 + 4097, 9999, 10_000, 10_001):
             self.add(count - self.queue.max_offset)
             self.files.write_tail(self.queue)
             for thorough in (False, True):

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal, StoreFull
 from twistmq.broker.store import queue_sync
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.queue_table import QueueSync, QueueTable
 from twistmq.broker.testing.disk import FaultyDisk
 
@@ -97,6 +98,15 @@ class QueueTableTests(SynchronousTestCase):
         self.assertRaises(MessageIllegal, self.table.make, "T", -1)
         self.assertEqual(list(self.table), [])
         self.table.make("%RETRY%" + "x" * 248, 0)
+
+    def test_more_queues_may_have_more_in_memory(self) -> None:
+        """A write of few entries takes as long as one of many; there is a bound over all."""
+        for count, enough in ((1, 4 << 20), (20_000, 8_000_000), (60_000, 16 << 20)):
+            self.table.dirty = dict.fromkeys(ConsumeQueue("T", number) for number in range(count))
+            self.table.tail_bytes = enough - 1
+            self.assertFalse(self.table.is_full)
+            self.table.tail_bytes = enough
+            self.assertTrue(self.table.is_full)
 
     def test_writes_tails_in_steps(self) -> None:
         """The oldest first; the bytes in memory are counted down."""
