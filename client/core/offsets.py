@@ -40,6 +40,9 @@ class OffsetStore(Protocol):
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Keep offsets; :returns: those that are kept for sure."""
 
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """A broker has the topic of a queue no more, and with it none of the group's offsets."""
+
 
 class RemoteOffsets:
     """Offsets that brokers keep.
@@ -87,6 +90,10 @@ class RemoteOffsets:
             else:
                 kept[queue] = offsets[queue]
         return kept
+
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """See :class:`OffsetStore`. The next commit of the topic is a first one again."""
+        self._known.discard((queue.topic, queue.broker_name))
 
     def _begin(self, queue: MessageQueue, offset: int) -> Task[None]:
         """Commit once the commit before is answered.
@@ -182,6 +189,9 @@ class LocalOffsets:
             log.error("the offsets of a broadcasting consumer cannot be saved: %s", error)
             return {}
         return dict(offsets)
+
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """See :class:`OffsetStore`. The file keeps them, as that of Apache's client."""
 
     async def _in_thread(self, function: Callable[[FileAccess], bytes | None]) -> bytes | None:
         file = self._file

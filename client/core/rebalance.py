@@ -300,6 +300,7 @@ class Rebalance(Generic[T]):
     def deleted(self, held: Held[T]) -> None:
         """The topic of a queue was deleted: the queue begins again with the next one."""
         self._deleted.add(held.queue)
+        self._member.offsets.topic_deleted(held.queue)
         for message in held.window.drop():
             message.lost = True
         held.committed = held.window.committable

@@ -345,6 +345,15 @@ class ReadingTests(SynchronousTestCase):
         box.engine.tasks.spawn(box.member.commit(again=True))
         box.advance(100)
         self.assertLessEqual(several, set(commits))
+        is_slow = False
+        box.advance(20_000)
+        # With a topic the broker forgets the offsets of groups.
+        box.member.rebalance.deleted(next(iter(box.member.held.values())))
+        is_slow = True
+        commits.clear()
+        box.engine.tasks.spawn(box.member.commit(again=True))
+        box.advance(50)
+        self.assertEqual(len(commits), 1)
 
     def test_a_queue_that_was_set_back_is_committed_again(self) -> None:
         """As by a late commit of the member before, within three commits."""
