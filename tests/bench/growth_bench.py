@@ -254,10 +254,22 @@ LOADS = {
 KINDS = (*LOADS, "stores")
 
 
+def has_room(gibibytes: int) -> bool:
+    """Whether the disk has room for a store; a line says so if not."""
+    disk = os.statvfs(tempfile.gettempdir())
+    used, usable = disk.f_blocks - disk.f_bfree, disk.f_bavail
+    wanted = 1.1 * gibibytes * GIB / disk.f_frsize
+    # At 85 % a broker begins to remove its oldest files.
+    fits = used + wanted < 0.85 * (used + usable)
+    if not fits:
+        print(f"\nleft out: the disk has no room for {gibibytes} GiB", flush=True)
+    return fits
+
+
 def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
     """The counts to measure."""
     if kind == "stores":
-        return tuple(arguments.gibibytes)
+        return tuple(count for count in arguments.gibibytes if has_room(count))
     return tuple(count for count in COUNTS[kind] if count <= arguments.most)
 
 
