@@ -19,12 +19,14 @@ from twistmq.broker.constants import (
     CHECKPOINT_FLUSH_INTERVAL_MS,
     FLUSH_STEP_MS,
     FLUSH_STEP_TAILS_MAX,
+    FLUSH_URGENT_STEP_MS,
     INDEX_FLUSH_BYTES,
     INDEX_FLUSH_INTERVAL_MS,
     QUEUE_SYNC_FILES_MAX,
     QUEUE_SYNC_INTERVAL_MS,
     QUEUE_SYNC_LOG_BYTES,
     QUEUE_TAIL_LEAST_BYTES,
+    QUEUE_TAILS_URGENT_BYTES,
 )
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
@@ -203,10 +205,13 @@ class Upkeep:
 
     def _write_some(self, began_ms: int) -> bool:
         """Write tails until the time of a step is over; whether none is left."""
-        for _ in range(FLUSH_STEP_TAILS_MAX // _TAILS_AT_ONCE):
+        is_urgent = self._queues.tail_bytes >= QUEUE_TAILS_URGENT_BYTES
+        step_ms = FLUSH_URGENT_STEP_MS if is_urgent else FLUSH_STEP_MS
+        count_max = FLUSH_STEP_TAILS_MAX * step_ms // FLUSH_STEP_MS
+        for _ in range(count_max // _TAILS_AT_ONCE):
             if self._queues.write_tails(_TAILS_AT_ONCE):
                 return True
-            if self._now_ms() - began_ms >= FLUSH_STEP_MS:
+            if self._now_ms() - began_ms >= step_ms:
                 break
         return False
 

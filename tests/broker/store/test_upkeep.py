@@ -62,6 +62,13 @@ class UpkeepTests(SynchronousTestCase):
         self.box.step(0, 10)
         self.assertEqual(len(self.topics()), 1000)
 
+    def test_steps_are_longer_while_much_waits(self) -> None:
+        """Entries that come faster than they are written would have messages refused at last."""
+        self.box.append(*[message(f"T{number}") for number in range(1000)])
+        self.box.store.queues.tail_bytes += 32 << 20
+        self.box.step(1)
+        self.assertEqual(len(self.topics()), 1000)
+
     def test_a_step_ends_when_its_time_is_over(self) -> None:
         """On a disk so slow that each write takes a millisecond."""
         self.box.append(*[message(f"T{number}") for number in range(100)])
