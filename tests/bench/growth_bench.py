@@ -2,7 +2,7 @@
 """How the cost of a message grows with topics, connections, groups, and the size of the store.
 
   growth_bench.py [topics] [connections] [groups] [stores]      all when none is named
-      [--twistmq .venv/bin/twistmq] [--seconds 15] [--rounds 3] [--most 80000] [--gibibytes 1,4]
+      [--twistmq .venv/bin/twistmq] [--seconds 6] [--rounds 3] [--most 80000] [--gibibytes 1,4]
       [--svg FILE]
 
 topics       sends in turn to 1, 100, 1,000, 10,000, 80,000 topics of 4 queues, and a start with
@@ -324,7 +324,7 @@ def draw(found: dict[str, dict[int, Row]], path: Path) -> None:
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(KINDS))
-    parser.add_argument("--seconds", type=float, default=15, help="of each round")
+    parser.add_argument("--seconds", type=float, default=6, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=int, default=COUNTS["topics"][-1],
                         help="leave out counts above it")
