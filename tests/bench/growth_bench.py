@@ -7,7 +7,8 @@
 
 topics       sends in turn to 1, 100, 1,000, 10,000, 80,000 topics of 4 queues, and a start with
              them
-connections  sends by 1, 100, 1,000, 10,000 connections, 256 messages under way over all
+connections  sends by 1, 100, 1,000, 10,000 connections (or as many as there may be open files
+             for), 256 messages under way over all
 groups       pulls of 32 messages by 1, 100, 1,000 groups in turn, each with a commit of its offset
 stores       with a commit log of so many GiB: sends, pulls of the oldest and the newest messages, a
              start after a clean stop and after a kill
@@ -45,6 +46,8 @@ TOPIC, QUEUES, BODY_SIZE = "GrowthBench", 4, 128
 #: The counts of each kind, but for stores.
 COUNTS = {"topics": (1, 100, 1000, 10_000, 80_000), "connections": (1, 100, 1000, 10_000),
           "groups": (1, 100, 1000)}
+#: Files that a broker opens besides those of its queues and its connections, generously.
+OTHER_FILES = 500
 IN_FLIGHT = 256
 CONNECTIONS = 4
 PULL_COUNT = 32
@@ -270,7 +273,12 @@ def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
     """The counts to measure."""
     if kind == "stores":
         return tuple(count for count in arguments.gibibytes if has_room(count))
-    return tuple(count for count in COUNTS[kind] if count <= arguments.most)
+    counts = [count for count in COUNTS[kind] if count <= arguments.most]
+    if kind == "connections":
+        # A broker takes so many as it may open files, without half of those for its queues.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 - OTHER_FILES
+        counts = sorted({min(count, most) for count in counts})
+    return counts
 
 
 def stores(arguments: argparse.Namespace, counts: Sequence[int]) -> Iterator[Row]:
