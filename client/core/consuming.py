@@ -221,12 +221,11 @@ class Member(Results[T]):
         self.rebalance.wake()
 
     async def _commit_always(self) -> None:
-        await self.tasks.sleep(self.options.commit_ms)
         for number in count(1):
+            await self.tasks.sleep(self.options.commit_ms)
             # A late commit of the member before may have set a queue back at the broker.
             await self.commit(again=(
                 not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0))
-            await self.tasks.sleep(self.options.commit_ms)
 
     # --- the end
 

@@ -78,8 +78,8 @@ class Held(Generic[T]):
         self.next_offset = next_offset
         #: The offset that is committed for sure.
         self.committed: int | None = None
-        #: Whether it is known where the queue begins. Before, the member that had it may commit
-        #: how far it came, which a commit of this one would undo.
+        #: Whether it is known where the queue begins. Until then the member before may commit how
+        #: far it came, and a commit of this one would set the group back.
         self.is_settled = False
         #: The broker that the next pull goes to.
         self.broker_id = 0

@@ -70,24 +70,25 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(box.take_all(), [])
         self.assertEqual(box.member.held[queue(0)].next_offset, 10)
 
-    def test_a_new_queue_begins_where_the_member_before_ended(self) -> None:
-        """The other member commits while the queue waits for its first pull."""
+    def new_member(self) -> GroupBox:
+        """A member that got its queues a moment ago; the member before commits one of them then."""
         box = GroupBox(self.broker)
         box.run(box.member.start())
         box.advance(300)
         self.assertEqual(len(box.member.held), 4)
         self.broker.offsets["g", "T", 1] = 7
+        return box
+
+    def test_a_new_queue_begins_where_the_member_before_ended(self) -> None:
+        """The other member commits while the queue waits for its first pull."""
+        box = self.new_member()
         box.advance(300)
         self.assertEqual(sorted(box.take_all(1000)), sorted(
             number for number in range(40) if number % 4 != 1 or number // 4 >= 7))
 
     def test_a_new_queue_is_not_committed_before_it_is_pulled(self) -> None:
-        """The member before, which commits later, would be set back."""
-        box = GroupBox(self.broker)
-        box.run(box.member.start())
-        box.advance(300)
-        self.assertEqual(len(box.member.held), 4)
-        self.broker.offsets["g", "T", 1] = 7
+        """The group would be set back to where it was before."""
+        box = self.new_member()
         box.run(box.member.commit(again=True))
         self.assertEqual(self.broker.offsets, {("g", "T", 1): 7})
         box.advance(300)
