@@ -306,9 +306,12 @@ QUEUE_TAIL_LEAST_BYTES: Final = 2 * PAGE_SIZE_BYTES
 #: their second is over, however few each queue has: two seconds at 100,000 messages a second.
 QUEUE_TAILS_FLUSH_BYTES: Final = 4 * 1024 * 1024
 
-#: Of many queues each has few entries, and its write takes as long: so they wait until there are so
-#: many bytes for each queue that has any, but no more over all than the second.
+#: Bytes of one queue's entries, on an average, at which many queues are written: a write of fewer
+#: takes as long.
 QUEUE_TAIL_WORTH_BYTES: Final = 400
+
+#: Bytes of consume-queue entries in memory over all queues at which they are written, however many
+#: queues have them.
 QUEUE_TAILS_FLUSH_BYTES_MAX: Final = 16 * 1024 * 1024
 
 #: Bytes of commit log whose entries are not durable, at which queue files are synced before
@@ -331,9 +334,11 @@ FLUSH_STEP_PAGES_MAX: Final = 200
 #: file to be made, 100 times as long as a write.
 FLUSH_STEP_MS: Final = 4
 
-#: Bytes of consume-queue entries in memory from which a step of the flush lasts longer, and how
-#: long, ms: sends wait, so that none is refused because entries come faster than files are made.
+#: Bytes of consume-queue entries in memory over all queues from which a step of the flush takes
+#: longer. Sends wait then, and none is refused because entries come faster than files are made.
 QUEUE_TAILS_URGENT_BYTES: Final = 32 * 1024 * 1024
+
+#: Ms of such a step, half of the time between two; the reactor is held for so long.
 FLUSH_URGENT_STEP_MS: Final = 25
 
 #: Bytes of index items written in one step.

@@ -8,6 +8,7 @@ Source: ConsumeQueue, ConsumeQueueStore @5.3.3.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
@@ -224,23 +225,16 @@ class QueueFiles:
         if count < _FEW_ENTRIES:
             return count
         # Few queues have many entries: most ends are found by one or two reads more.
-        step = _SCAN_ENTRIES if thorough else _FEW_ENTRIES
+        step = _FEW_ENTRIES
         while count < per_file and (thorough or step < _SCAN_ENTRIES):
             data = file.read_at(count * ENTRY_SIZE, step * ENTRY_SIZE)
             valid = count_in(data)
             count += valid
             if valid * ENTRY_SIZE < len(data):
                 return count
-            if not thorough:
-                step *= 2
-        low, high = count, per_file
-        while low < high:
-            middle = (low + high) // 2
-            if _trusted_entries(file.read_at(middle * ENTRY_SIZE, ENTRY_SIZE)):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            step = min(2 * step, _SCAN_ENTRIES)
+        return bisect_left(range(per_file), True, count, key=lambda at: not _valid_entries(
+            file.read_at(at * ENTRY_SIZE, ENTRY_SIZE)))
 
     def _last_physical(self, queue: ConsumeQueue) -> int:
         """The commit-log offset behind the queue's last message; -1 without a message."""
@@ -434,12 +428,8 @@ def _valid_entries(data: bytes) -> int:
 
 def _trusted_entries(data: bytes) -> int:
     """Count the valid entries at the beginning of some behind which there is no valid one."""
-    low, high = 0, len(data) // ENTRY_SIZE
-    while low < high:
-        middle = (low + high) // 2
-        physical_offset, size, _ = ENTRY.unpack_from(data, middle * ENTRY_SIZE)
-        if physical_offset >= 0 and size > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    def is_behind(at: int) -> bool:
+        physical_offset, size, _ = ENTRY.unpack_from(data, at * ENTRY_SIZE)
+        return not (physical_offset >= 0 and size > 0)
+
+    return bisect_left(range(len(data) // ENTRY_SIZE), True, key=is_behind)

@@ -188,8 +188,9 @@ class QueueTable:
             self.tail_bytes -= before - self.files.waiting_bytes(queue)
 
     @property
-    def is_full(self) -> bool:
-        """Whether as many entries wait in memory as should, over all queues."""
+    def should_write(self) -> bool:
+        """Whether the entries that wait in memory, over all queues, are so many as to be written.
+        """
         enough = min(len(self.dirty) * QUEUE_TAIL_WORTH_BYTES, QUEUE_TAILS_FLUSH_BYTES_MAX)
         return self.tail_bytes >= max(enough, QUEUE_TAILS_FLUSH_BYTES)
 

@@ -252,5 +252,5 @@ class StoreRecovery:
         records, self._batch = self._batch, []
         if records:
             self._dispatch.enter(records)
-        if self._queues.is_full:
+        if self._queues.should_write:
             self._queues.write_all()

@@ -132,7 +132,7 @@ class Upkeep:
             elapsed_ms = now_ms - self._thorough_ms
             thorough = (elapsed_ms >= settings.flush_consume_queue_thorough_interval
                         or (elapsed_ms >= QUEUE_SYNC_INTERVAL_MS and self._has_much_to_sync()))
-            if thorough or queues.is_full:
+            if thorough or queues.should_write:
                 queues.begin_writing()
             elif now_ms - self._tails_ms >= settings.flush_interval_consume_queue:
                 queues.begin_writing(QUEUE_TAIL_LEAST_BYTES)

@@ -104,9 +104,9 @@ class QueueTableTests(SynchronousTestCase):
         for count, enough in ((1, 4 << 20), (20_000, 8_000_000), (60_000, 16 << 20)):
             self.table.dirty = dict.fromkeys(ConsumeQueue("T", number) for number in range(count))
             self.table.tail_bytes = enough - 1
-            self.assertFalse(self.table.is_full)
+            self.assertFalse(self.table.should_write)
             self.table.tail_bytes = enough
-            self.assertTrue(self.table.is_full)
+            self.assertTrue(self.table.should_write)
 
     def test_writes_tails_in_steps(self) -> None:
         """The oldest first; the bytes in memory are counted down."""
