@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import wire_bench
-from bench_servers import Twistmq, anonymous_mb, parser_of
+from bench_servers import PORT_STEP, Twistmq, anonymous_mb, parser_of
 
-PORT_FIRST, PORT_STEP = 32_600, 10
+PORT_FIRST = 32_600
 #: How long a broker may take to stop: one with 320,000 queues writes each.
 STOP_SECONDS = 1800
 TOPIC, QUEUES, BODY_SIZE = "GrowthBench", 4, 128
@@ -125,14 +125,10 @@ def medians(rounds: Sequence[tuple[float, float]]) -> Row:
             "CPU a message, us": statistics.median(cost for _, cost in rounds)}
 
 
-def topics_of(count: int) -> list[str]:
-    """The names of so many topics."""
-    return [f"{TOPIC}_{number}" for number in range(count)]
-
-
 def send_to_topics(server: Twistmq, count: int, seconds: float) -> tuple[float, float]:
     """Send to so many topics in turn."""
-    return send_turns(server, topics_of(count), CONNECTIONS, seconds)
+    topics = [f"{TOPIC}_{number}" for number in range(count)]
+    return send_turns(server, topics, CONNECTIONS, seconds)
 
 
 def make_topics(server: Twistmq, count: int, seconds: float) -> None:
@@ -147,7 +143,7 @@ def send_by_connections(server: Twistmq, count: int, seconds: float) -> tuple[fl
 
 def fill_topic(server: Twistmq, _: int, seconds: float) -> None:
     """Send to the one topic."""
-    send_turns(server, [TOPIC], CONNECTIONS, seconds)
+    send_by_connections(server, CONNECTIONS, seconds)
 
 
 class Load(NamedTuple):
@@ -164,23 +160,23 @@ class Load(NamedTuple):
 def in_turn(arguments: argparse.Namespace, load: Load, counts: Sequence[int]) -> Iterator[Row]:
     """The row of each count; a round loads all brokers, each second round in the other order."""
     with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text, ExitStack() as stack:
-        folders = [Path(text) / str(count) for count in counts]
         servers: dict[int, Twistmq] = {}
         for number, count in enumerate(counts):
-            folders[number].mkdir()
-            servers[count] = stack.enter_context(
-                running(arguments.twistmq, folders[number], number))
+            folder = Path(text) / str(count)
+            folder.mkdir()
+            servers[count] = stack.enter_context(running(arguments.twistmq, folder, number))
             load.prepare(servers[count], count, arguments.seconds)
         found: dict[int, list[tuple[float, float]]] = {count: [] for count in counts}
         for number in range(arguments.rounds):
             for count in counts[::-1] if number % 2 else counts:
                 found[count].append(load.run(servers[count], count, arguments.seconds))
-        memory = [anonymous_mb(servers[count].pids) for count in counts]
+        rows = {count: {**medians(found[count]), "memory, MB": anonymous_mb(server.pids)}
+                for count, server in servers.items()}
         stack.close()
-        for number, count in enumerate(counts):
-            row = {**medians(found[count]), "memory, MB": memory[number]}
-            yield {**row, "start, s": start_seconds(arguments.twistmq, folders[number])
-                   } if load.starts else row
+        for count, row in rows.items():
+            if load.starts:
+                row["start, s"] = start_seconds(arguments.twistmq, servers[count].folder)
+            yield row
 
 
 def group_pull(group: str, queue_id: int, offset: int) -> bytes:
