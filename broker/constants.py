@@ -55,6 +55,7 @@ __all__ = [
     "KV_ENTRY_BYTES",
     "KV_NAME_SIZE_MAX",
     "KV_REPLY_SIZE_MAX",
+    "LARGE_BLOCK_BYTES",
     "LOCK_BODY_SIZE_MAX",
     "LOG_FIELD_CHARS_MAX",
     "LOG_LINE_CHARS_MAX",
@@ -134,6 +135,9 @@ CONNECTION_BYTES_UNSENT_MAX: Final = 64 * 1024 * 1024
 KEPT_BYTES_TOTAL_MAX: Final = 256 * 1024 * 1024
 #: A connection with less than this is not counted: every busy one has an incomplete frame at times.
 KEPT_BYTES_LEAST: Final = 16 * 1024
+#: Blocks of memory from this size on are mapped one by one, bytes: more than a connection reads at
+#: once and than a turn's replies have, which would be mapped over and over.
+LARGE_BLOCK_BYTES: Final = 4 * 1024 * 1024
 #: How long a peer may leave its replies unread, ms; as long as an idle connection lives.
 WRITE_STALL_MAX_MS: Final = 120_000
 #: Bytes of a PROXY header of version 2: addresses take 52, and what proxies add a few hundred.
@@ -409,6 +413,7 @@ assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX > CONNECTION_BYTES_UNSENT_FREE
 assert PROXY_HEADER_SIZE_MAX < KEPT_BYTES_LEAST
 assert KEPT_BYTES_TOTAL_MAX > CONNECTION_BYTES_UNSENT_MAX + FRAME_SIZE_MAX
+assert LARGE_BLOCK_BYTES > 2 * TURN_REPLY_BYTES_MAX
 assert LOG_FIELD_CHARS_MAX < LOG_LINE_CHARS_MAX
 assert CONNECTION_CLIENT_BYTES_MAX > CONNECTION_CLIENT_BYTES_FREE
 assert CLIENTS_BYTES_TOTAL_MAX > CONNECTION_CLIENT_BYTES_MAX > 2 * EXPRESSION_LENGTH_MAX

@@ -18,6 +18,7 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.clock import (
     connections_max,
+    give_back_large_blocks,
     monotonic,
     monotonic_ms,
     now_ms,
@@ -82,6 +83,7 @@ class BrokerService(Service):
         self.settings = settings
         # Before the store, which opens as many queue files as the limit allows.
         raise_open_files_limit()
+        give_back_large_blocks()
         self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
         self.stalls = StallWatch()
         self.slow = SlowRequests(now_ms, settings)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import time
 from typing import Any, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import OPEN_FILES_LEAST, OPEN_QUEUE_FILES_MAX
+from twistmq.broker.constants import (
+    LARGE_BLOCK_BYTES,
+    OPEN_FILES_LEAST,
+    OPEN_QUEUE_FILES_MAX,
+)
 from twistmq.broker.edge.boot import EXIT_FAILED, StartRefused
 
 __all__ = [
     "OPEN_FILES_MEND",
     "connections_max",
+    "give_back_large_blocks",
     "monotonic",
     "monotonic_ms",
     "now_ms",
@@ -31,6 +37,11 @@ _LIMITS: Final = (1_048_576, 65_536, 10_240)
 OPEN_FILES_MEND: Final = (
     "LimitNOFILE=1048576 in the systemd unit, --ulimit nofile=1048576:1048576 for a container, or "
     "ulimit -Hn in the shell that starts it")
+
+#: Options of glibc's ``mallopt``, from malloc.h; other C libraries have no such function.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_mallopt: Final = getattr(ctypes.CDLL(None), "mallopt", None)
 
 #: Seconds from an arbitrary start; never jumps.
 monotonic: Final = time.monotonic
@@ -87,6 +98,17 @@ def _raised_limit() -> int:
             continue
     Logger().warn("cannot raise the limit of open files: it stays at {limit}", limit=soft)
     return soft
+
+
+def give_back_large_blocks() -> None:
+    """Let each large block of memory be mapped for itself, and go back when it is free.
+
+    By itself glibc maps fewer and fewer the more of them were freed. Frames of many megabytes that
+    grow side by side are then copied over and over, and leave holes that fit none of them.
+    """
+    if _mallopt is not None:
+        _mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+        _mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
 
 
 def open_files_fault(limit: int) -> str | None:

@@ -18,6 +18,7 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.clock import (
     connections_max,
+    give_back_large_blocks,
     monotonic,
     monotonic_ms,
     now_ms,
@@ -113,6 +114,7 @@ class NamesrvService(Service):
 
     async def _start(self) -> None:
         raise_open_files_limit()
+        give_back_large_blocks()
         self.settings.check()
         self._threads.start()
         self._hooks_started = True

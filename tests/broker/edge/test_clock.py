@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import resource
+import subprocess
+import sys
 import time
-from unittest import mock
+from textwrap import dedent
+from unittest import mock, skipUnless
 
 from twisted.internet.epollreactor import EPollReactor as new_reactor
 from twisted.trial.unittest import SynchronousTestCase
@@ -93,3 +97,33 @@ class OpenFilesLimitTests(SynchronousTestCase):
         """On this system the soft limit is the hard one afterwards."""
         limit = raise_open_files_limit()
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE)[0], limit)
+
+
+@skipUnless(platform.libc_ver()[0] == "glibc", "the C library is another one")
+class LargeBlocksTests(SynchronousTestCase):
+    """Large blocks of memory go back to the system when they are free."""
+
+    def test_blocks_that_grow_side_by_side_leave_no_holes(self) -> None:
+        """Twenty buffers that grow to ten megabytes take no more memory than they are long."""
+        program = dedent("""
+            from twistmq.broker.edge.clock import give_back_large_blocks
+
+            def resident():
+                with open("/proc/self/statm") as file:
+                    return int(file.read().split()[1]) * 4096
+
+            give_back_large_blocks()
+            before = resident()
+            for _ in range(3):
+                buffers = [bytearray() for _ in range(20)]
+                for _ in range(160):
+                    for buffer in buffers:
+                        buffer += bytes(65_536)
+            print((resident() - before) / sum(map(len, buffers)))
+            del buffer, buffers
+            print((resident() - before) / 2**20)
+        """)
+        printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                                 check=True).stdout.split()
+        self.assertLess(float(printed[0]), 1.2)
+        self.assertLess(float(printed[1]), 12)
