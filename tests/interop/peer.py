@@ -109,7 +109,7 @@ def java_command(
     quiet = home / "quiet.xml"
     quiet.write_text(QUIET_LOGGING)
     return ["java", *(SHORT_LIVED if short_lived else ()), f"-Xmx{heap}",
-            f"-Duser.home={home}", f"-Drocketmq.home.dir={home}",
+            f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", f"-Drocketmq.home.dir={home}",
             f"-Drmq.logback.configurationFile={quiet}", f"-Dlogback.configurationFile={quiet}",
             "-cp", ":".join(class_paths)]
 
