@@ -20,6 +20,7 @@ from typing import Any
 
 from twistmq.client import Consumer, Message, Producer
 from twistmq.client.aio import Producer as AsyncProducer
+from twistmq.client.aio import PullConsumer
 
 BODY = b"x" * 128
 #: Messages under way of ``send_soon``; batches under way; threads and tasks that wait for each.
@@ -152,14 +153,34 @@ def consume(where: str, topic: str, messages: int, size: int, group: str) -> Val
             "failed": 0}
 
 
+async def poll(where: str, topic: str, messages: int, pull_count: int, group: str) -> Values:
+    """Poll 32 messages at a time from the beginning, as a new group.
+
+    :param pull_count: messages that a pull asks the broker for.
+    """
+    first, count = (0.0, 0.0, 0), 0
+    async with PullConsumer[bytes](where, group=group, topics=topic, start="first",
+                                   pull_count=pull_count) as consumer:
+        while count < messages:
+            count += len(await consumer.poll(32, 1))
+            if count and not first[2]:
+                first = time.monotonic(), time.process_time(), count
+        return {"messages": count - first[2], "seconds": time.monotonic() - first[0],
+                "cpu": time.process_time() - first[1], "failed": 0}
+
+
 def measure(arguments: argparse.Namespace) -> Values:
     """Run the load; :returns: its figures."""
     where, topic, kind = arguments.namesrv, arguments.topic, arguments.measure
-    if kind.startswith("consume"):
-        size = 32 if kind == "consume_batch" else 1
+    if kind.startswith(("consume", "poll")):
         for number in range(2):
-            values = consume(where, topic, arguments.messages, size,
-                             f"client_bench_{time.time_ns()}_{number}")
+            group = f"client_bench_{time.time_ns()}_{number}"
+            if kind.startswith("poll"):
+                values = asyncio.run(poll(where, topic, arguments.messages,
+                                          int(kind.removeprefix("poll")), group))
+            else:
+                values = consume(where, topic, arguments.messages,
+                                 32 if kind == "consume_batch" else 1, group)
         return values
     window = Window(arguments.warm_seconds, arguments.seconds)
     if kind == "async":

@@ -4,15 +4,19 @@
   kafka_bench.py [--twistmq .venv/bin/twistmq] [--rounds 3] [--messages 200000]
 
 Starts ours, and one Kafka broker in KRaft mode from the jars of Maven Central (needs java and mvn);
-aiokafka is installed into an environment of its own, once. Messages of 128 bytes in 4 queues or
-partitions: sends that the client batches for 10 ms, and reading 32 at a time. Prints a Markdown
-table of medians: CPU a message of the client's process, and messages a second.
+aiokafka is installed into an environment of its own, once, and runs compiled, as it is installed,
+and in plain Python too. Messages of 128 bytes in 4 queues or partitions: sends that the client
+batches for 10 ms, and reading 32 at a time, by an iterator's counterpart of ``getmany`` (``poll``)
+and by handlers. A pull brings at most 32 messages, which is Apache's default, unless the row says
+another number: the broker is then set to give so many (``maxTransferCountOnMessageInMemory``) and
+the client to ask for them (``pull_count``). A fetch of Kafka's brings up to 1 MiB of each
+partition. Prints a Markdown table of medians: CPU a message of the client's process, and messages a
+second.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import statistics
 import subprocess
 import sys
@@ -23,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_servers import Twistmq, parser_of
-from client_bench import LOADS, Values, fill, run, topic_of
+from client_bench import Values, fill, run, topic_of
 
 from tests.interop.clients import python_with
 from tests.interop.peer import CACHE, wait_for_port
@@ -49,6 +53,15 @@ group.initial.rebalance.delay.ms=0
 """
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 PORT_FIRST = 32_740
+#: What the broker gives at most to one pull.
+PULL_COUNT_MAX = 1024
+#: By load of ours: its text, and the load of aiokafka.
+LOADS = {
+    "auto": ("8,192 sends, batched by the client", "auto"),
+    "poll32": ("polls of 32 messages", "consume"),
+    f"poll{PULL_COUNT_MAX}": (f"polls of 32 messages, pulls of {PULL_COUNT_MAX:,}", "consume"),
+    "consume_batch": ("push, 32 messages a call", "consume"),
+}
 
 
 def kafka_jars() -> str:
@@ -82,6 +95,17 @@ def kafka(folder: Path) -> Iterator[str]:
             server.wait(60)
 
 
+def figures(commands: dict[str, list[str | Path]], rounds: int, home: Path) -> dict[str, Values]:
+    """Run loads in turn; :returns: the medians of each."""
+    done: dict[str, list[Values]] = {name: [] for name in commands}
+    for number in range(rounds):
+        order = list(commands)
+        for name in order[::-1] if number % 2 else order:
+            done[name].append(run(commands[name], home))
+    return {name: {key: statistics.median(each[key] for each in found) for key in found[0]}
+            for name, found in done.items()}
+
+
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -92,29 +116,31 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-bench-")))
         server = Twistmq("twistmq", arguments.twistmq, folder, arguments.port)
-        server.start("brokerFastFailureEnable=false")
+        server.start("brokerFastFailureEnable=false",
+                     f"maxTransferCountOnMessageInMemory={PULL_COUNT_MAX}")
         stack.callback(server.stop)
         address = stack.enter_context(kafka(folder))
         other = python_with(AIOKAFKA)
         namesrv = f"127.0.0.1:{arguments.port}"
         fill(program, namesrv, arguments.messages)
         # A line of a program that ran before may lack its end.
-        print("\n| load | twistmq, us | aiokafka, us | ratio | twistmq, msg/s | aiokafka, msg/s |")
-        print("| --- | --- | --- | --- | --- | --- |")
-        for load in ("auto", "consume_batch"):
-            commands: dict[str, list[str | Path]] = {
+        print("\n| load | twistmq, us | aiokafka, us | ratio | aiokafka in Python, us "
+              "| twistmq, msg/s | aiokafka, msg/s |")
+        print("| --- |" + " --- |" * 6)
+        for load, (text, theirs) in LOADS.items():
+            their_command: list[str | Path] = [
+                other, HERE / "kafka_loads.py", theirs, address, messages]
+            found = figures({
                 "ours": [program.with_name("python"), HERE / "client_loads.py", load, namesrv,
-                         topic_of(load), "--messages", messages],
-                "theirs": [other, HERE / "kafka_loads.py", load, address, messages]}
-            rounds: dict[str, list[Values]] = {name: [] for name in commands}
-            for _ in range(arguments.rounds):
-                for name, command in commands.items():
-                    rounds[name].append(run(command, folder))
-            ours, theirs = ({key: statistics.median(each[key] for each in done)
-                             for key in ("cpu", "rate")} for done in rounds.values())
-            print(f"| {re.sub(', 20 workers', '', LOADS[load][0])} | {ours['cpu']:.1f} "
-                  f"| {theirs['cpu']:.1f} | {ours['cpu'] / theirs['cpu']:.1f}x "
-                  f"| {ours['rate']:,.0f} | {theirs['rate']:,.0f} |", flush=True)
+                         topic_of("auto" if load == "auto" else "consume"), "--messages",
+                         messages],
+                "theirs": their_command,
+                "in Python": ["env", "AIOKAFKA_NO_EXTENSIONS=1", *their_command],
+            }, arguments.rounds, folder)
+            cpu = {name: values["cpu"] for name, values in found.items()}
+            print(f"| {text} | {cpu['ours']:.1f} | {cpu['theirs']:.1f} "
+                  f"| {cpu['ours'] / cpu['theirs']:.1f}x | {cpu['in Python']:.1f} "
+                  f"| {found['ours']['rate']:,.0f} | {found['theirs']['rate']:,.0f} |", flush=True)
     return 0
 
 

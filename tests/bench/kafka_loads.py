@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One load of aiokafka, as client_loads.py is one of ours: kafka_loads.py auto|consume_batch WHERE.
+"""One load of aiokafka, as client_loads.py is one of ours: kafka_loads.py auto|consume WHERE COUNT.
 
 Runs in the environment of aiokafka. Prints one line of JSON: messages, seconds, CPU seconds.
 """
