@@ -11,8 +11,8 @@ Source: MessageDecoder.decodesBatch @5.3.3.
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Final
+from zlib import crc32
 
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.wire.record import (
@@ -36,6 +36,7 @@ RecordParts = tuple[int, int, bytes, bytes, bytes]
 #: bytes with two IPv4 addresses; see RECORD_LAYOUT.
 _HEAD: Final = struct.Struct(">iii8xq8xi44xi")
 _HEAD_SIZE: Final = 88
+_unpack_head: Final = _HEAD.unpack_from
 _UNUSUAL: Final = (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6 | SYS_COMPRESSED | SYS_INNER_BATCH
                    | SYS_NEED_UNWRAP)
 
@@ -59,7 +60,7 @@ def cut_records(data: bytes) -> list[RecordParts | StoredMessage]:
         queue_offset: int
         sys_flag: int
         body_length: int
-        size, magic, crc, queue_offset, sys_flag, body_length = _HEAD.unpack_from(data, position)
+        size, magic, crc, queue_offset, sys_flag, body_length = _unpack_head(data, position)
         begin = position + _HEAD_SIZE
         at = begin + body_length
         end = position + size
@@ -70,7 +71,7 @@ def cut_records(data: bytes) -> list[RecordParts | StoredMessage]:
             position += record.size
             continue
         body = data[begin:at]
-        if body_length and zlib.crc32(body) & 0x7FFFFFFF != crc:
+        if body_length and crc32(body) & 0x7FFFFFFF != crc:
             raise StoreDamaged(f"record at byte {position}: the body's CRC does not match")
         found.append((queue_offset, size, data[position:begin], body, data[at:end]))
         position = end

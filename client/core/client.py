@@ -21,7 +21,6 @@ from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
 from twistmq.client.core.engine import Connection, Engine
 from twistmq.client.core.names import NameServers
 from twistmq.client.core.routes import POLL_MS, Routes
@@ -150,6 +149,9 @@ class ClientCore:
         if member not in self.members:
             return
         self.members.remove(member)
+        # A client alone has no members.
+        from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
+
         header = UnregisterClientRequestHeader(
             client_id=self.client_id,
             producer_group=self.namespace.group(member.group) if member.producer_data() else None,

@@ -141,7 +141,7 @@ class Fetcher(Generic[T]):
             if messages:
                 member.stats.pulled(held.queue.topic, self._client.tasks.now_ms, len(messages),
                                     duration_ms)
-                held.window.put(messages, [message.size for message in messages])
+                held.window.put(messages)
                 member.arrived(held)
                 return
         held.window.correct_tags_offset(result.next_offset)

@@ -36,7 +36,6 @@ from twistmq.client.core.hiding import Hiding
 from twistmq.client.core.pop_assignments import PopAssignments
 from twistmq.client.core.pop_retries import PopRetries, delay_ms
 from twistmq.client.core.popping import HOLD_MS, Popping, Source
-from twistmq.client.core.receipts import PoppedMessage
 from twistmq.client.core.receiving import Receiving
 from twistmq.client.core.retries import DEAD_LEVEL
 from twistmq.client.core.subscriptions import Subscription
@@ -44,6 +43,7 @@ from twistmq.client.core.tasks import Future
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import MessageQueue, ReceivedMessage
+from twistmq.client.received_message import PoppedMessage
 
 __all__ = ["PopMember"]
 
@@ -157,7 +157,7 @@ class PopMember(Member[T]):
             lines.setdefault(message.line, []).append(message)
         for line, each in lines.items():
             held = self._line(line, each[0].queue, subscription)
-            held.window.put(each, [message.size for message in each])
+            held.window.put(each)
             self.arrived(held)
 
     def _line(

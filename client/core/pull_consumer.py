@@ -49,25 +49,13 @@ class PullMember(Member[T]):
     async def poll(
         self, delivered: Sequence[Batch[T]], most: int, timeout_ms: float
     ) -> list[Batch[T]]:
-        """Wait for messages.
+        """Wait for messages; see :meth:`poll_now`.
 
-        :param delivered: batches of earlier polls that reached the program: they are acknowledged.
-            Others, whose poll was cancelled, are handed out again.
-        :param most: messages of all queues together.
         :returns: the messages by queue; empty when the time is over.
-        :raises Closed: when the consumer closes.
         """
-        if most < 1:
-            raise OptionError(f"a poll of {most} messages, not of at least 1")
-        self._settle(delivered)
         deadline_ms = self.tasks.now_ms + timeout_ms
-        while True:
-            if self.is_closing:
-                raise Closed("the consumer is closed")
-            found = self._take_all(most)
-            left_ms = deadline_ms - self.tasks.now_ms
-            if found or left_ms <= 0:
-                return found
+        found = self.poll_now(delivered, most)
+        while not found and (left_ms := deadline_ms - self.tasks.now_ms) > 0:
             waiting = self.tasks.spawn(self.ready(), "poll")
             try:
                 await self.tasks.within(left_ms, waiting, TimeoutError)
@@ -75,6 +63,24 @@ class PullMember(Member[T]):
                 return []
             finally:
                 waiting.cancel()
+            found = self._take_all(most)
+        return found
+
+    def poll_now(self, delivered: Sequence[Batch[T]], most: int) -> list[Batch[T]]:
+        """Hand out the messages that are there.
+
+        :param delivered: batches of earlier polls that reached the program: they are acknowledged.
+            Others, whose poll was cancelled, are handed out again.
+        :param most: messages of all queues together.
+        :returns: the messages by queue.
+        :raises Closed: when the consumer closes.
+        """
+        if most < 1:
+            raise OptionError(f"a poll of {most} messages, not of at least 1")
+        self._settle(delivered)
+        if self.is_closing:
+            raise Closed("the consumer is closed")
+        return self._take_all(most)
 
     def _settle(self, delivered: Sequence[Batch[T]]) -> None:
         out, self._out = self._out, []

@@ -31,9 +31,8 @@ from twistmq.broker.wire.headers.pop import (
 from twistmq.broker.wire.properties import POP_CK
 from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.core.pulling import unwrap
-from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Undecodable
-from twistmq.client.messages import ReceivedMessage
+from twistmq.client.received_message import PoppedMessage, ReceivedMessage
 
 __all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages"]
 
@@ -104,30 +103,6 @@ class Receipt(NamedTuple):
         return self._replace(
             start_offset=self.offset, pop_ms=answer.pop_time, invisible_ms=answer.invisible_time,
             revive_queue=answer.revive_qid)
-
-
-class PoppedMessage(ReceivedMessage[T]):
-    """A message that was popped.
-
-    :param line: the queue that has it: perhaps one of retries, named as at brokers.
-    :param expires_ms: when its receipt is worth nothing any more; steady clock.
-    """
-
-    __slots__ = ("changing", "expires_ms", "is_received", "line", "receipt")
-
-    def __init__(
-        self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
-        decode: Callable[[ReceivedMessage[T]], T] | None, receipt: Receipt, line: MessageQueue,
-        expires_ms: float,
-    ) -> None:
-        super().__init__(record, queue, offset, topic, decode)
-        self.receipt = receipt
-        self.line = line
-        self.expires_ms = expires_ms
-        #: Whether the program asked for it, and hides it for longer itself.
-        self.is_received = False
-        #: A change of the invisible time that is under way.
-        self.changing: Future[None] | None = None
 
 
 def popped_messages(

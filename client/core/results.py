@@ -205,7 +205,7 @@ class Results(HandingOut[T]):
         outcome: Future[bool] = Future()
         held.outcome = outcome
         window.locked(int(self.tasks.now_ms))
-        window.put([message], [message.size])
+        window.put([message])
         self._direct_count += 1
         self.arrived(held)
         try:

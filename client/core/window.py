@@ -21,7 +21,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from twistmq.broker.wire.bodies import MessageQueue
 
-__all__ = ["ByteTotal", "HasOffset", "QueueWindow"]
+__all__ = ["ByteTotal", "QueueWindow", "Read"]
 
 #: How long a broker's lock is believed in without being renewed, ms; brokers keep it for 60 s.
 LOCK_MS: Final = 30_000
@@ -31,12 +31,16 @@ IDLE_MS: Final = 120_000
 EXPIRED_MAX: Final = 16
 
 
-class HasOffset(Protocol):
+class Read(Protocol):
     """A message that was read."""
 
     @property
     def offset(self) -> int:
         """Its logical index in its queue."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its record."""
 
 
 class ByteTotal:
@@ -48,7 +52,7 @@ class ByteTotal:
         self.byte_count = 0
 
 
-M = TypeVar("M", bound=HasOffset)
+M = TypeVar("M", bound=Read)
 
 
 class QueueWindow(Generic[M]):
@@ -157,39 +161,43 @@ class QueueWindow(Generic[M]):
 
     # --- in and out
 
-    def put(self, messages: Sequence[M], sizes: Sequence[int]) -> int:
+    def put(self, messages: Sequence[M]) -> int:
         """Add messages that were read; those that are in the window already are left out.
 
-        :param sizes: bytes of memory of each.
         :returns: how many were added.
         """
         if self._is_lost or not messages:
             return 0
-        offsets = [message.offset for message in messages]
+        found: dict[int, int] = {}
         last = self._last_offset
-        for offset in offsets:
+        byte_count = 0
+        for message in messages:
+            offset = message.offset
             if offset <= last:
-                return self._put_each(messages, sizes)
+                return self._put_each(messages)
             last = offset
+            size = message.size
+            found[offset] = size
+            byte_count += size
         self._last_offset = last
-        self._sizes.update(zip(offsets, sizes, strict=True))
-        self._order.extend(offsets)
+        self._sizes.update(found)
+        self._order.extend(found)
         self._waiting.extend(messages)
-        self._count_bytes(sum(sizes))
-        return len(offsets)
+        self._count_bytes(byte_count)
+        return len(found)
 
     def _count_bytes(self, change: int) -> None:
         self.byte_count += change
         self._total.byte_count += change
 
-    def _put_each(self, messages: Sequence[M], sizes: Sequence[int]) -> int:
+    def _put_each(self, messages: Sequence[M]) -> int:
         """Add messages that are not all behind the last: a broker went back, or repeats some."""
         added = []
-        for message, size in zip(messages, sizes, strict=True):
+        for message in messages:
             offset = message.offset
             if offset not in self._sizes:
-                self._sizes[offset] = size
-                self._count_bytes(size)
+                self._sizes[offset] = message.size
+                self._count_bytes(message.size)
                 self._last_offset = max(self._last_offset, offset)
                 added.append(message)
         # A finished offset that comes again is not to be in the order twice.
@@ -335,5 +343,5 @@ class QueueWindow(Generic[M]):
         return now_ms - self.pulled_ms > IDLE_MS
 
 
-def _offset(message: HasOffset) -> int:
+def _offset(message: Read) -> int:
     return message.offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.subscriptions import Sql, subscription
@@ -18,7 +18,11 @@ __all__ = ["LoopMember"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+P = ParamSpec("P")
 C = TypeVar("C", bound=LoopClient)
+
+#: How long calls may go on without a turn of the loop, ms.
+TURN_MS: Final = 5
 
 
 class LoopMember(Generic[C, T]):
@@ -65,6 +69,20 @@ class LoopMember(Generic[C, T]):
             coroutine.close()
             raise
         return await self.client.shell.call(coroutine)
+
+    def _at_once(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call a function of the core without a turn of the loop; the core runs soon.
+
+        :returns: None when it was not called: the consumer has not joined yet or is closed, or it
+            is time for a turn, as when the program holds the loop between its calls.
+        """
+        tasks = self.member.tasks
+        if not self._is_started or self.client.core.is_closed or (
+                tasks.clock.monotonic_ms() - tasks.now_ms > TURN_MS):
+            return None
+        result = function(*args, **kwargs)
+        self.client.shell.wake()
+        return result
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function of the core, and let the core run soon."""

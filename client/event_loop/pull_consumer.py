@@ -45,8 +45,10 @@ class LoopPullConsumer(LoopMember[C, T]):
         :raises Closed: when the consumer is closed.
         """
         delivered = self._delivered
-        batches = await self._call(
-            self.member.poll(delivered, max_count, timeout_s * 1000))
+        batches = self._at_once(self.member.poll_now, delivered, max_count)
+        if not batches:
+            batches = await self._call(
+                self.member.poll(delivered, max_count, timeout_s * 1000))
         self._delivered = batches
         return [message for batch in batches for message in batch.messages]
 

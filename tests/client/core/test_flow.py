@@ -32,13 +32,14 @@ class Sample:
     """A message."""
 
     offset: int
+    size: int
 
 
 def window(count: int, size: int = 1, step: int = 1, total: ByteTotal | None = None) -> (
         QueueWindow[Sample]):
     """A window with some messages of a size, at offsets some steps apart."""
     made = QueueWindow[Sample](QUEUE, 0, 0, total)
-    made.put([Sample(number * step) for number in range(count)], [size] * count)
+    made.put([Sample(number * step, size) for number in range(count)])
     return made
 
 
@@ -143,7 +144,7 @@ class CacheTests(SynchronousTestCase):
             if not flow.excess(queue, now_ms):
                 pull = flow.begin(now_ms)
                 end = queue.committable + queue.count
-                queue.put([Sample(end)], [PULL_BYTES])
+                queue.put([Sample(end, PULL_BYTES)])
                 flow.end(pull)
             self.assertLessEqual(total.byte_count, MIB)
         if len(set(turns)) == 10:

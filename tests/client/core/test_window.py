@@ -19,17 +19,18 @@ class Sample:
     """A message."""
 
     offset: int
+    size: int
 
 
-def samples(*offsets: int) -> list[Sample]:
-    """Messages with these offsets."""
-    return [Sample(offset) for offset in offsets]
+def samples(*offsets: int, size: int = 10) -> list[Sample]:
+    """Messages with these offsets, of so many bytes each."""
+    return [Sample(offset, size) for offset in offsets]
 
 
 def window(*offsets: int, start: int = 0) -> QueueWindow[Sample]:
     """A window with messages of 10 bytes each."""
     made = QueueWindow[Sample](QUEUE, start, 0)
-    made.put(samples(*offsets), [10] * len(offsets))
+    made.put(samples(*offsets))
     return made
 
 
@@ -71,7 +72,7 @@ class CommitTests(SynchronousTestCase):
         queue = window(10, 11)
         queue.done_all(queue.take(2, 0))
         self.assertEqual(queue.committable, 12)
-        self.assertEqual(queue.put(samples(4, 5), [1, 1]), 2)
+        self.assertEqual(queue.put(samples(4, 5, size=1)), 2)
         self.assertEqual([message.offset for message in queue.take(9, 0)], [4, 5])
         self.assertEqual(queue.committable, 12)
 
@@ -122,7 +123,7 @@ class HandOutTests(SynchronousTestCase):
         """Two pulls that overlap give each message once."""
         queue = window(1, 2)
         queue.take(1, 0)
-        self.assertEqual(queue.put(samples(1, 2, 3), [10, 10, 10]), 1)
+        self.assertEqual(queue.put(samples(1, 2, 3)), 1)
         self.assertEqual((queue.count, queue.byte_count), (3, 30))
         self.assertEqual(queue.take(9, 0), samples(2, 3))
 
@@ -140,9 +141,9 @@ class HandOutTests(SynchronousTestCase):
         """Messages that come, are finished, or are lost with their queue change the total."""
         total = ByteTotal()
         first, second = (QueueWindow[Sample](QUEUE, 0, 0, total) for _ in range(2))
-        first.put(samples(5, 6, 7), [1, 2, 4])
-        first.put(samples(3), [8])
-        second.put(samples(1, 2), [16, 32])
+        first.put([Sample(5, 1), Sample(6, 2), Sample(7, 4)])
+        first.put(samples(3, size=8))
+        second.put([Sample(1, 16), Sample(2, 32)])
         self.assertEqual(total.byte_count, 63)
         first.take(9, 0)
         first.done(6)
@@ -170,7 +171,7 @@ class LostTests(SynchronousTestCase):
         queue = window(1, 2, 3)
         running = queue.take(1, 0)
         queue.drop()
-        self.assertEqual(queue.put(samples(4), [10]), 0)
+        self.assertEqual(queue.put(samples(4)), 0)
         queue.put_back(running)
         self.assertEqual(queue.take(9, 0), [])
         queue.correct_tags_offset(50)
@@ -307,7 +308,7 @@ class ModelTests(SynchronousTestCase):
             offsets = argument
             if kind == "pull":
                 offsets = [model.last + sum(argument[:end + 1]) for end in range(len(argument))]
-            queue.put(samples(*offsets), [offset + 1 for offset in offsets])
+            queue.put([Sample(offset, offset + 1) for offset in offsets])
             model.put(offsets)
         else:
             self.end(queue, model, kind, argument)
