@@ -63,6 +63,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.request_reader",
     "twistmq.broker.wire.signature",
     "twistmq.client.core.pulling",
+    "twistmq.client.core.stats",
     "twistmq.client.core.window",
     "twistmq.client.received_message",
     "twistmq.plugins.filter_sql92.bitmap_fast_path",

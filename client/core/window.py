@@ -64,7 +64,7 @@ class QueueWindow(Generic[M]):
     :param total: counts the bytes of this and other windows.
     """
 
-    __slots__ = ("_committable", "_is_dropped", "_is_lost", "_last_offset", "_lock_ms", "_order",
+    __slots__ = ("_committable", "_is_dropped", "_is_lost", "_last_offset", "_lock_ms",
                  "_running", "_sizes", "_total", "_waiting", "byte_count", "pulled_ms", "queue")
 
     def __init__(
@@ -74,10 +74,8 @@ class QueueWindow(Generic[M]):
         #: When the last pull began, and the bytes of all messages in the window.
         self.pulled_ms = now_ms
         self.byte_count = 0
-        #: Sizes in bytes of what is not finished, by offset.
+        #: Sizes in bytes of what is not finished, by offset, in order.
         self._sizes: dict[int, int] = {}
-        #: Offsets in order, the first of them perhaps finished.
-        self._order: deque[int] = deque()
         self._waiting: deque[M] = deque()
         #: Since when each message runs, by offset, in the order in which they were handed out.
         self._running: dict[int, tuple[int, M]] = {}
@@ -107,13 +105,8 @@ class QueueWindow(Generic[M]):
     @property
     def bounds(self) -> tuple[int, int] | None:
         """The first and the last offset that are not finished; None when there are no such."""
-        first = self._first()
-        if first is None:
-            return None
-        order = self._order
-        while order[-1] not in self._sizes:
-            order.pop()
-        return first, order[-1]
+        sizes = self._sizes
+        return (next(iter(sizes)), next(reversed(sizes))) if sizes else None
 
     @property
     def running_bounds(self) -> tuple[int, int] | None:
@@ -130,16 +123,10 @@ class QueueWindow(Generic[M]):
     def committable(self) -> int:
         """The offset to commit: everything below it is finished."""
         if not self._is_dropped:
-            first = self._first()
-            end = self._last_offset + 1 if first is None else first
+            sizes = self._sizes
+            end = next(iter(sizes)) if sizes else self._last_offset + 1
             self._committable = max(self._committable, end)
         return self._committable
-
-    def _first(self) -> int | None:
-        order, sizes = self._order, self._sizes
-        while order and order[0] not in sizes:
-            order.popleft()
-        return order[0] if order else None
 
     @property
     def next_waiting(self) -> int | None:
@@ -181,7 +168,6 @@ class QueueWindow(Generic[M]):
             byte_count += size
         self._last_offset = last
         self._sizes.update(found)
-        self._order.extend(found)
         self._waiting.extend(messages)
         self._count_bytes(byte_count)
         return len(found)
@@ -200,8 +186,7 @@ class QueueWindow(Generic[M]):
                 self._count_bytes(message.size)
                 self._last_offset = max(self._last_offset, offset)
                 added.append(message)
-        # A finished offset that comes again is not to be in the order twice.
-        self._order = deque(sorted(self._sizes))
+        self._sizes = dict(sorted(self._sizes.items()))
         self._wait_again(added)
         return len(added)
 
@@ -311,7 +296,6 @@ class QueueWindow(Generic[M]):
         self._committable = self.committable
         self._is_dropped = self._is_lost = True
         self._sizes.clear()
-        self._order.clear()
         self._waiting.clear()
         self._count_bytes(-self.byte_count)
         return running
