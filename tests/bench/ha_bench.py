@@ -6,8 +6,8 @@
       [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 8] [--rounds 5] [--rate 5000]
       [--mebibytes 2048] [--keep DIR]
 
-asynchronous  sends to a master alone, then with a live slave; CPU is that of both brokers; then
-              how many bytes the slave lacks under that load
+asynchronous  sends to masters with a live slave, and to others without one; CPU is that of both
+              brokers, and the master's; then how many bytes the slave lacks under that load
 synchronous   the same under SYNC_MASTER with inSyncReplicas=2, 4 x 64 in flight
 single        one send at a time under SYNC_MASTER
 mixed         `synchronous` by our master with Apache's slave and by Apache's master with ours
@@ -59,6 +59,8 @@ COMMON = ("slaveReadEnable=true", "waitTimeMillsInSendQueue=30000", "slaveTimeou
           "osPageCacheBusyTimeOutMills=30000", "waitTimeMillsInPullQueue=30000")
 SYNCHRONOUS = ("brokerRole=SYNC_MASTER", "inSyncReplicas=2")
 OURS, APACHE = "twistmq", "Apache"
+#: How often a slave is away in `catch-up`.
+CATCH_UPS = 3
 
 
 class OurServer:
@@ -106,7 +108,7 @@ class Pair:
     def __init__(self, name: str, folder: Path, port: int, kinds: tuple[str, str],
                  arguments: argparse.Namespace) -> None:
         self.name, self.folder, self.port = name, folder, port
-        self._kinds = kinds
+        self.kinds = kinds
         self._program: str = arguments.twistmq
         self._version: str = arguments.apache
         self._servers: dict[str, OurServer | ApacheServer] = {}
@@ -117,7 +119,7 @@ class Pair:
     def start(self, *settings: str) -> None:
         """Start the name server and the master; :param settings: of both brokers."""
         self.settings = settings
-        if self._kinds[0] == OURS:
+        if self.kinds[0] == OURS:
             self._servers["namesrv"] = self._ours(
                 self.port, "namesrv", f"listenPort={self.port}", "bindAddress=127.0.0.1",
                 f"kvConfigPath={self.folder}/kv.json")
@@ -131,7 +133,7 @@ class Pair:
         is_slave = name == "slave"
         port = self.slave_port if is_slave else self.master_port
         settings = self.broker_settings(is_slave)
-        if self._kinds[is_slave] == OURS:
+        if self.kinds[is_slave] == OURS:
             self._servers[name] = self._ours(
                 port, "broker", "-n", f"127.0.0.1:{self.port}", "bindAddress=127.0.0.1",
                 f"storePathRootDir={self.folder}/{name}",
@@ -265,6 +267,8 @@ def send_rounds(
         pair.values[f"{row} rate"] = statistics.median(rates)
         pair.values[f"{row} cpu"] = statistics.median(cpus)
         pair.values[f"{row} master cpu"] = statistics.median(masters)
+        pair.values[f"{row} master cpu, least"] = min(masters)
+        pair.values[f"{row} master cpu, most"] = max(masters)
 
 
 @contextlib.contextmanager
@@ -286,14 +290,23 @@ def start_slaves(pairs: Sequence[Pair]) -> None:
 
 
 def asynchronous(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
-    """Sends without a slave, beside a process that takes what a slave would, and with one."""
-    with with_pairs(pairs):
-        send_rounds(pairs, "alone", arguments)
-        with busy_process():
-            send_rounds(pairs, "beside a busy process", arguments)
+    """Sends to masters with and without a slave, in turn, and beside a process that only runs.
+
+    The machine's speed changes within minutes, so those without a slave are brokers of their own.
+    """
+    alone = [Pair(f"{pair.name} alone", pair.folder / "alone", pair.port + 60, pair.kinds,
+                  arguments) for pair in pairs]
+    for pair in alone:
+        pair.folder.mkdir()
+    with with_pairs((*pairs, *alone)):
         start_slaves(pairs)
-        send_rounds(pairs, "with a slave", arguments)
-        for pair in pairs:
+        send_rounds((*pairs, *alone), "with a slave", arguments)
+        with busy_process():
+            send_rounds(alone, "beside a busy process", arguments)
+        for pair, other in zip(pairs, alone, strict=True):
+            for key, value in other.values.items():
+                pair.values[key.replace("with a slave", "alone")] = value
+            pair.bad += other.bad
             pair.wait_for_slave()
             behind(pair, arguments.seconds)
 
@@ -505,43 +518,63 @@ def answers_of(pair: Pair) -> Iterator[list[float]]:
 
 
 def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
-    """A slave that was away, the master's rate meanwhile, and the slave's answers."""
+    """A slave that was away, the master's rate meanwhile, and the slave's answers; in turn."""
+    found: dict[str, list[dict[str, float]]] = {pair.name: [] for pair in pairs}
     with with_pairs(pairs):
         start_slaves(pairs)
-        given = given_load(window=32, size=4096)
-        for pair in pairs:
-            pair.stop_slave()
-            behind = pair.log_end(pair.master_port)
-            rates = []
-            while pair.log_end(pair.master_port) - behind < arguments.mebibytes << 20:
-                rate, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
-                rates.append(rate)
-                pair.bad += bad
-            before = pair.log_end(pair.master_port)
-            begin = time.monotonic()
-            pair.start_slave()
-            start = time.monotonic()
-            while (at := pair.slave_end(behind)) == behind:
-                start = time.monotonic()
-                time.sleep(0.01)
-            first = at
-            with answers_of(pair) as answers:
-                meanwhile, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
-                pair.bad += bad
-                while (at := pair.slave_end(behind)) < before:
-                    if time.monotonic() - begin > 10 * PATIENCE:
-                        raise SystemExit(f"{pair.name}: the slave stands at {at} of {before}")
-                    time.sleep(0.05)
-                took = time.monotonic() - start
-            answers.sort()
-            pair.values["answers p50"] = answers[len(answers) // 2]
-            pair.values["answers p99"] = answers[len(answers) * 99 // 100]
-            pair.values["catch-up"] = (at - first) / took / (1 << 20)
-            pair.values["meanwhile"] = meanwhile / statistics.median(rates)
-            print(f"catch-up {pair.name:<8} {pair.values['catch-up']:.0f} MiB/s, the master at "
-                  f"{pair.values['meanwhile']:.2f} of its rate", flush=True)
-            pair.wait_for_slave()
-            pair.stop_slave()
+        for number in range(CATCH_UPS):
+            for pair in pairs[::-1] if number % 2 else pairs:
+                found[pair.name].append(catch_up_once(pair, arguments.mebibytes))
+    for pair in pairs:
+        rounds = found[pair.name]
+        pair.values |= {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+
+
+def catch_up_once(pair: Pair, mebibytes: int) -> dict[str, float]:
+    """Let the slave be away for so many MiB; :returns: the figures of its return."""
+    given = given_load(window=32, size=4096)
+    pair.stop_slave()
+    behind = pair.log_end(pair.master_port)
+    rates, costs = [], []
+    while pair.log_end(pair.master_port) - behind < mebibytes << 20:
+        rate, cost, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
+        rates.append(rate)
+        costs.append(cost)
+        pair.bad += bad
+    before = pair.log_end(pair.master_port)
+    begin = time.monotonic()
+    pair.start_slave()
+    start = time.monotonic()
+    while (at := pair.slave_end(behind)) == behind:
+        start = time.monotonic()
+        time.sleep(0.01)
+    first = at
+    with answers_of(pair) as answers:
+        used = wire_bench.cpu_seconds([pair.master_pid])
+        meanwhile, _, bad, _ = wire_bench.send_round(pair.endpoint(), given, 3)
+        used = wire_bench.cpu_seconds([pair.master_pid]) - used
+        pair.bad += bad
+        while (at := pair.slave_end(behind)) < before:
+            if time.monotonic() - begin > 10 * PATIENCE:
+                raise SystemExit(f"{pair.name}: the slave stands at {at} of {before}")
+            time.sleep(0.05)
+        took = time.monotonic() - start
+    answers.sort()
+    values = {
+        "answers p50": answers[len(answers) // 2],
+        "answers p99": answers[len(answers) * 99 // 100],
+        "catch-up": (at - first) / took / (1 << 20),
+        "meanwhile": meanwhile / statistics.median(rates),
+        "before cpu": statistics.median(costs),
+        "meanwhile cpu": used / (3 * meanwhile) * 1e6,
+    }
+    values["meanwhile kept"] = values["before cpu"] / values["meanwhile cpu"]
+    print(f"catch-up {pair.name:<8} {values['catch-up']:.0f} MiB/s, the master at "
+          f"{values['meanwhile']:.2f} of its rate, {values['meanwhile kept']:.2f} by its CPU",
+          flush=True)
+    pair.wait_for_slave()
+    pair.stop_slave()
+    return values
 
 
 PARTS = {"asynchronous": asynchronous, "synchronous": synchronous, "single": single,
@@ -555,7 +588,11 @@ ROWS = (
     ("with a live slave / alone beside such a process", "kept busy", ".2f", ">= 0.85 of ours"),
     ("CPU of both per message, us", "with a slave cpu", ".2f", "<= 0.7x"),
     ("CPU of the master per message, alone, us", "alone master cpu", ".2f", ""),
+    ("the least of a round", "alone master cpu, least", ".2f", ""),
+    ("the most of a round", "alone master cpu, most", ".2f", ""),
     ("CPU of the master per message, with a live slave, us", "with a slave master cpu", ".2f", ""),
+    ("the least of a round", "with a slave master cpu, least", ".2f", ""),
+    ("the most of a round", "with a slave master cpu, most", ".2f", ""),
     ("alone / with a live slave, by the master's CPU", "kept cpu", ".2f", ">= 0.85 of ours"),
     ("SYNC_MASTER, 256 in flight, msg/s", "synchronous rate", ",.0f", ">= 1.2x"),
     ("SYNC_MASTER, CPU of both per message, us", "synchronous cpu", ".2f", ""),
@@ -568,6 +605,10 @@ ROWS = (
     ("lag p99, ms", "lag p99", ".1f", "<= 20 ms"),
     ("catch-up, MiB/s", "catch-up", ",.0f", ">= 0.8x"),
     ("master's rate meanwhile / before", "meanwhile", ".2f", ">= 0.80 of ours"),
+    ("before / meanwhile, by the master's CPU", "meanwhile kept", ".2f", ">= 0.80 of ours"),
+    ("CPU of the master per message of 4 KiB before, us", "before cpu", ".2f", ""),
+    ("CPU of the master per message of 4 KiB meanwhile, copies included, us", "meanwhile cpu",
+     ".2f", ""),
     ("answers of the slave meanwhile, p50, ms", "answers p50", ".1f", ""),
     ("answers of the slave meanwhile, p99, ms", "answers p99", ".1f", "<= 50 of ours"),
 )
