@@ -62,6 +62,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.record_parts",
     "twistmq.broker.wire.request_reader",
     "twistmq.broker.wire.signature",
+    "twistmq.client.core.popped_message",
     "twistmq.client.core.pulling",
     "twistmq.client.core.stats",
     "twistmq.client.core.window",

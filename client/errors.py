@@ -44,7 +44,7 @@ from twistmq.broker.errors import (
 from twistmq.broker.errors import RequestRefused as Refused
 
 if TYPE_CHECKING:
-    from twistmq.client.messages import SendResult
+    from twistmq.client.answers import SendResult
 
 __all__ = [
     "Attempt", "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute",

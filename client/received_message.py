@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
@@ -17,11 +17,7 @@ from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
 from twistmq.broker.wire.record_parts import RecordParts, whole_record
 from twistmq.client.errors import Undecodable
 
-if TYPE_CHECKING:
-    from twistmq.client.core.receipts import Receipt
-    from twistmq.client.core.tasks import Future
-
-__all__ = ["PoppedMessage", "ReceivedMessage"]
+__all__ = ["ReceivedMessage"]
 
 T = TypeVar("T")
 
@@ -182,27 +178,3 @@ class ReceivedMessage(Generic[T]):
     def __repr__(self) -> str:
         return (f"<{type(self).__name__} {self.id} of {self.queue.topic}, broker "
                 f"{self.queue.broker_name}, queue {self.queue.queue_id}, offset {self.offset}>")
-
-
-class PoppedMessage(ReceivedMessage[T]):
-    """A message that was popped.
-
-    :param line: the queue that has it: perhaps one of retries, named as at brokers.
-    :param expires_ms: when its receipt is worth nothing any more; steady clock.
-    """
-
-    __slots__ = ("changing", "expires_ms", "is_received", "line", "receipt")
-
-    def __init__(
-        self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
-        decode: Callable[[ReceivedMessage[T]], T] | None, receipt: Receipt, line: MessageQueue,
-        expires_ms: float,
-    ) -> None:
-        super().__init__(record, queue, offset, topic, decode)
-        self.receipt = receipt
-        self.line = line
-        self.expires_ms = expires_ms
-        #: Whether the program asked for it, and hides it for longer itself.
-        self.is_received = False
-        #: A change of the invisible time that is under way.
-        self.changing: Future[None] | None = None

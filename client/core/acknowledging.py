@@ -33,10 +33,10 @@ from twistmq.broker.wire.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from twistmq.client.core.client import ClientCore
+from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.receipts import batch_of
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, ReceiptExpired, Unsupported, refusal
-from twistmq.client.received_message import PoppedMessage
 
 __all__ = ["Acknowledging"]
 

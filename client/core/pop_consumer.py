@@ -35,6 +35,7 @@ from twistmq.client.core.held import Batch, Held, PopOptions
 from twistmq.client.core.hiding import Hiding
 from twistmq.client.core.pop_assignments import PopAssignments
 from twistmq.client.core.pop_retries import PopRetries, delay_ms
+from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.popping import HOLD_MS, Popping, Source
 from twistmq.client.core.receiving import Receiving
 from twistmq.client.core.retries import DEAD_LEVEL
@@ -43,7 +44,6 @@ from twistmq.client.core.tasks import Future
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import MessageQueue, ReceivedMessage
-from twistmq.client.received_message import PoppedMessage
 
 __all__ = ["PopMember"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from twistmq.client.core.acknowledging import Acknowledging
+from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.retries import DEAD_LEVEL, Retries
-from twistmq.client.received_message import PoppedMessage
 
 __all__ = ["PopRetries", "delay_ms"]
 

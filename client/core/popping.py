@@ -34,11 +34,11 @@ from twistmq.broker.wire.headers.pop import PopMessageRequestHeader, PopMessageR
 from twistmq.client.core.fetching import UNKNOWN_GROUP
 from twistmq.client.core.flow import FAILED_MS, delay_after_refusal
 from twistmq.client.core.held import PopOptions
+from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.receipts import popped_messages
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, RequestRefused, Unsupported, refusal
-from twistmq.client.received_message import PoppedMessage
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

@@ -30,9 +30,10 @@ from twistmq.broker.wire.headers.pop import (
 )
 from twistmq.broker.wire.properties import POP_CK
 from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.errors import Undecodable
-from twistmq.client.received_message import PoppedMessage, ReceivedMessage
+from twistmq.client.received_message import ReceivedMessage
 
 __all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages"]
 

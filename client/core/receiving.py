@@ -21,11 +21,11 @@ from twistmq.client.core.acknowledging import Acknowledging
 from twistmq.client.core.held import Batch, Held, PopOptions
 from twistmq.client.core.pop_retries import PopRetries
 from twistmq.client.core.pop_retries import delay_ms as delay_of
+from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.popping import Popping
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Closed, OptionError, ReceiptExpired
 from twistmq.client.messages import ReceivedMessage
-from twistmq.client.received_message import PoppedMessage
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
