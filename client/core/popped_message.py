@@ -1,7 +1,6 @@
 """Messages that were popped.
 
-A module of its own, because mypyc compiles it: no other kind of module can derive a class from a
-compiled one.
+mypyc compiles this module, because only a compiled class can be derived from a compiled one.
 
 Source: MessageExt, ExtraInfoUtil @5.3.3.
 """

@@ -149,7 +149,8 @@ def messages_of(
         if not isinstance(record, tuple):
             found += [_message(each, queue, each.queue_offset + delta, decode)
                       for each in _each(record)]
-        elif record[4].find(_RETRY_TOPIC) >= 0:  # "in" makes and drops an error
+        # Not "in": it first takes what it looks for as a number, and catches the error.
+        elif record[4].find(_RETRY_TOPIC) >= 0:
             found.append(_message(record, queue, record[0] + delta, decode))
         else:
             found.append(ReceivedMessage(record, queue, record[0] + delta, queue.topic, decode))

@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -84,7 +84,7 @@ def clients(
 
 def topic_of(load: str) -> str:
     """The topic of a load; no messages are added to that of consumers while they are measured."""
-    return "ClientBenchFull" if load.startswith("consume") else "ClientBench"
+    return "ClientBenchFull" if load.startswith(("consume", "poll")) else "ClientBench"
 
 
 def as_java(load: str) -> str:
@@ -103,6 +103,21 @@ def run(command: Sequence[str | Path], home: Path) -> Values:
     count = max(values["messages"], 1)
     return {"rate": count / values["seconds"], "cpu": values["cpu"] / count * 1e6,
             "failed": values["failed"] / count, "p50": values.get("p50", 0)}
+
+
+def in_turn(
+    commands: Mapping[str, Sequence[str | Path]], rounds: int, home: Path
+) -> dict[str, Values]:
+    """Run loads in turn, each round another one first; :returns: the medians of each."""
+    done: dict[str, list[Values]] = {name: [] for name in commands}
+    order = list(commands)
+    for number in range(rounds):
+        first = number % len(order)
+        for name in order[first:] + order[:first]:
+            done[name].append(run(commands[name], home))
+    return {name: {key: statistics.median(each[key] for each in found) for key in found[0]}
+            | {"failed": sum(each["failed"] for each in found)}
+            for name, found in done.items()}
 
 
 def fill(program: Path, namesrv: str, messages: int) -> None:
@@ -176,16 +191,9 @@ def measure(arguments: argparse.Namespace, home: Path) -> int:
     results: dict[str, dict[str, Values]] = {}
     failed = 0.0
     for load in loads:
-        rounds: dict[str, list[Values]] = {
-            name: [] for name in starts if (name, load) != ("go", "auto")}
-        for number in range(arguments.rounds):
-            order = list(rounds)
-            for name in order[number % len(order):] + order[:number % len(order)]:
-                rounds[name].append(run(starts[name](load), home))
-                failed += rounds[name][-1]["failed"]
-        results[load] = {
-            name: {key: statistics.median(each[key] for each in done) for key in done[0]}
-            for name, done in rounds.items()}
+        results[load] = in_turn({name: start(load) for name, start in starts.items()
+                                 if (name, load) != ("go", "auto")}, arguments.rounds, home)
+        failed += sum(values["failed"] for values in results[load].values())
         print(load, json.dumps(results[load]), flush=True)
     table(results, list(starts))
     return 1 if failed else 0

@@ -5,19 +5,13 @@
 
 Starts ours, and one Kafka broker in KRaft mode from the jars of Maven Central (needs java and mvn);
 aiokafka is installed into an environment of its own, once, and runs compiled, as it is installed,
-and in plain Python too. Messages of 128 bytes in 4 queues or partitions: sends that the client
-batches for 10 ms, and reading 32 at a time, by an iterator's counterpart of ``getmany`` (``poll``)
-and by handlers. A pull brings at most 32 messages, which is Apache's default, unless the row says
-another number: the broker is then set to give so many (``maxTransferCountOnMessageInMemory``) and
-the client to ask for them (``pull_count``). A fetch of Kafka's brings up to 1 MiB of each
-partition. Prints a Markdown table of medians: CPU a message of the client's process, and messages a
+and in plain Python too. Messages of 128 bytes in 4 queues or XX Prints a Markdown table of medians: CPU a message of the client's process, and messages a
 second.
 """
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_servers import Twistmq, parser_of
-from client_bench import Values, fill, run, topic_of
+from client_bench import fill, in_turn, topic_of
 
 from tests.interop.clients import python_with
 from tests.interop.peer import CACHE, wait_for_port
@@ -53,7 +47,7 @@ group.initial.rebalance.delay.ms=0
 """
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 PORT_FIRST = 32_740
-#: What the broker gives at most to one pull.
+#: The broker gives at most so many messages to one pull.
 PULL_COUNT_MAX = 1024
 #: By load of ours: its text, and the load of aiokafka.
 LOADS = {
@@ -95,17 +89,6 @@ def kafka(folder: Path) -> Iterator[str]:
             server.wait(60)
 
 
-def figures(commands: dict[str, list[str | Path]], rounds: int, home: Path) -> dict[str, Values]:
-    """Run loads in turn; :returns: the medians of each."""
-    done: dict[str, list[Values]] = {name: [] for name in commands}
-    for number in range(rounds):
-        order = list(commands)
-        for name in order[::-1] if number % 2 else order:
-            done[name].append(run(commands[name], home))
-    return {name: {key: statistics.median(each[key] for each in found) for key in found[0]}
-            for name, found in done.items()}
-
-
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -130,10 +113,9 @@ def main() -> int:
         for load, (text, theirs) in LOADS.items():
             their_command: list[str | Path] = [
                 other, HERE / "kafka_loads.py", theirs, address, messages]
-            found = figures({
+            found = in_turn({
                 "ours": [program.with_name("python"), HERE / "client_loads.py", load, namesrv,
-                         topic_of("auto" if load == "auto" else "consume"), "--messages",
-                         messages],
+                         topic_of(load), "--messages", messages],
                 "theirs": their_command,
                 "in Python": ["env", "AIOKAFKA_NO_EXTENSIONS=1", *their_command],
             }, arguments.rounds, folder)
