@@ -2,7 +2,8 @@
 
     python -m tests.folder_pages
 
-writes them. A folder whose page is written by hand, because it says more, is in ``BY_HAND``.
+writes them. The page of a folder in ``BY_HAND`` is written by hand, because it says more: only its
+last part, from the line ``## Modules`` on, is made.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _TOPS: Final = ("broker", "client", "plugins", "acl", "trace", "transaction", "s
 BY_HAND: Final = frozenset((
     "acl", "client", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
     "spark_bridge"))
+_MODULES_LINE: Final = "## Modules\n"
 #: A folder with more modules has a page.
 _MODULES_MAX: Final = 5
 
@@ -47,22 +49,32 @@ def _summary(path: Path) -> str:
 
 
 def page(folder: str) -> str:
-    """The page of a folder: the text of its package, its modules, and the folders in it."""
+    """The page of a folder: what its package says, or what is written by hand; its modules."""
     here = ROOT / folder
+    if folder in BY_HAND:
+        by_hand = (here / "README.md").read_text().partition(_MODULES_LINE)[0].rstrip()
+        return "\n".join([by_hand, "", _MODULES_LINE, *_table(here), _closing("table")])
     lines = [f"# twistmq.{folder.replace('/', '.')}", ""]
     introduction = _docstring(here / "__init__.py") if (here / "__init__.py").exists() else ""
     if introduction:
         lines += [introduction.split("\n\n")[0].replace("``", "`"), ""]
-    lines += ["| module | |", "| --- | --- |"]
+    return "\n".join([*lines, *_table(here), _closing("page")])
+
+
+def _table(here: Path) -> list[str]:
+    """A folder's modules and the folders in it."""
+    lines = ["| module | |", "| --- | --- |"]
     lines += [f"| [{path.name}]({path.name}) | {_summary(path)} |" for path in _modules(here)]
     inner = sorted(path for path in here.iterdir() if (path / "__init__.py").exists())
     lines += [f"| [{path.name}/]({path.name}) | {_summary(path / '__init__.py')} |"
               for path in inner]
-    lines += ["", "This page is written by `python -m tests.folder_pages` from the docstrings.", ""]
-    return "\n".join(lines)
+    return lines
+
+
+def _closing(what: str) -> str:
+    return f"\nThis {what} is written by `python -m tests.folder_pages` from the docstrings.\n"
 
 
 if __name__ == "__main__":
     for name in folders():
-        if name not in BY_HAND:
-            (ROOT / name / "README.md").write_text(page(name))
+        (ROOT / name / "README.md").write_text(page(name))

@@ -15,9 +15,8 @@ class PagesTests(SynchronousTestCase):
         for folder in folders():
             path = ROOT / folder / "README.md"
             self.assertTrue(path.exists(), msg=f"{folder}: python -m tests.folder_pages")
-            if folder not in BY_HAND:
-                self.assertEqual(path.read_text(), page(folder),
-                                 msg=f"{folder}: python -m tests.folder_pages")
+            self.assertEqual(path.read_text(), page(folder),
+                             msg=f"{folder}: python -m tests.folder_pages")
 
     def test_each_page_by_hand_is_of_a_folder_that_needs_one(self) -> None:
         """A folder that is gone leaves the list."""
