@@ -272,6 +272,15 @@ class IStoreFile(Interface):
     def read_at(position: int, size: int) -> bytes:
         """Read; fewer bytes come back at the end of the file."""
 
+    def send_to(descriptor: int, position: int, size: int) -> int:
+        """Give bytes to a socket, where the system can without a copy.
+
+        :param descriptor: of a socket that does not block.
+        :returns: how many it took; 0 at the end of the file.
+        :raises BlockingIOError: when it takes none now.
+        :raises OSError: when the disk fails, or the connection is lost.
+        """
+
     def read_map() -> ReadMap:
         """Give the whole file for reading by slices; made once, kept until the file closes."""
 

@@ -280,13 +280,23 @@ class CommitLog:
         Not from a map: on some file systems (tmpfs) looking at a hole through a map takes room,
         and on a full one that kills the process.
         """
+        file = self._file_of(offset, size)
+        return None if file is None else file.read_at(offset % self.file_size, size)
+
+    def send_to(self, descriptor: int, offset: int, size: int) -> int:
+        """Give a range to a socket, see IStoreFile.send_to; :returns: 0 when it is not there."""
+        file = self._file_of(offset, size)
+        return 0 if file is None else file.send_to(descriptor, offset % self.file_size, size)
+
+    def _file_of(self, offset: int, size: int) -> IStoreFile | None:
+        """The file that a range is in; None when it is not in this log, or not in one file."""
         start = offset - offset % self.file_size
         end = offset + size
         if not self.min_offset <= offset < end <= min(self.max_offset, start + self.file_size):
             return None
         if not self.starts or start > self.starts[-1]:
             return None
-        return self._open(segment_path(self.directory, start)).read_at(offset - start, size)
+        return self._open(segment_path(self.directory, start))
 
     def read_record(self, offset: int) -> bytes | None:
         """Copy the record that starts at an offset; None when no record starts there."""

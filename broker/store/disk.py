@@ -104,6 +104,10 @@ class RealFile:
         """See IStoreFile."""
         return os.pread(self._descriptor, size, position)
 
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        """See IStoreFile."""
+        return os.sendfile(descriptor, self._descriptor, position, size)
+
     def read_map(self) -> ReadMap:
         """See IStoreFile."""
         if self._map is None:

@@ -71,15 +71,34 @@ class RawLog:
         :raises StoreError: when ``offset`` is before the first byte that is kept, or behind the
             end; or the disk fails.
         """
+        size = self.size_at(offset, size)
+        try:
+            return (self._log.peek(offset, size) or b"") if size else b""
+        except OSError as error:
+            raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
+
+    def size_at(self, offset: int, size_max: int) -> int:
+        """How many bytes ``read`` would give.
+
+        :raises StoreError: when ``offset`` is before the first byte that is kept, or behind the
+            end.
+        """
         log = self._log
         if not log.min_offset <= offset <= log.max_offset:
             raise StoreError(f"the log has bytes from {log.min_offset} to {log.max_offset}, "
                              f"none of {offset}")
-        size = min(size, log.max_offset - offset, log.next_file_start(offset) - offset)
-        try:
-            return (log.peek(offset, size) or b"") if size > 0 else b""
-        except OSError as error:
-            raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
+        return min(size_max, log.max_offset - offset, log.next_file_start(offset) - offset)
+
+    def send_to(self, descriptor: int, offset: int, size: int) -> int:
+        """Give bytes that are there to a socket, from the file and without a copy.
+
+        :param descriptor: of a socket that does not block.
+        :param size: what ``size_at`` says at most.
+        :returns: how many it took; 0 when the log does not have them any longer.
+        :raises BlockingIOError: when it takes none now.
+        :raises OSError: when the disk fails, or the connection is lost.
+        """
+        return self._log.send_to(descriptor, offset, size)
 
     def messages(self, offset: int) -> Iterator[tuple[int, int]]:
         """List the places and sizes of whole messages, up to the end of the log.

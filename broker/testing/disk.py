@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 from collections.abc import Callable
 
 from zope.interface import implementer
@@ -61,6 +62,10 @@ class MemoryFile:
         """See IStoreFile."""
         assert self._open, self.path
         return self._contents.data[position : min(position + size, self.size)]
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        """See IStoreFile."""
+        return os.write(descriptor, self.read_at(position, size))
 
     def read_map(self) -> ReadMap:
         """See IStoreFile."""

@@ -1,7 +1,8 @@
 """The connections of replication: what sockets give goes to sender or receiver, and back.
 
 A master has at most ``_UNSENT_MAX`` bytes in memory for each slave: when these are with the
-operating system, the transport asks for more. A slave reads nothing while its log is being changed.
+operating system, the transport asks for more. A slave that lacks more gets them from the files,
+except over TLS. A slave reads nothing while its log is being changed.
 
 Source: DefaultHAConnection, DefaultHAClient @5.3.3.
 """
@@ -17,6 +18,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twistmq.broker.api import BrokerError, StoreError
+from twistmq.plugins.ha.direct import DirectFrames
 from twistmq.plugins.ha.frames import StreamBroken
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.sender import Sender
@@ -99,6 +101,14 @@ class SlaveLink(_Link):
         self._why = ""
         #: Whether it is cut off, or about to be.
         self.is_over = False
+        #: How bytes go to a slave that is far behind; None over TLS.
+        self._direct: DirectFrames | None = None
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        plain = getattr(self.transport, "socket", None)
+        if plain is not None and not self._is_encrypted:
+            self._direct = DirectFrames(self.sender, plain)
 
     @property
     def has_reported(self) -> bool:
@@ -129,9 +139,18 @@ class SlaveLink(_Link):
         """Send what is due, unless bytes wait in the transport."""
         if self._is_full or self.is_over:
             return
+        direct = self._direct
         try:
+            if direct is not None and (
+                    direct.is_within or self.sender.unsent_bytes() >= _UNSENT_MAX):
+                direct.send(_UNSENT_MAX, self._now_ms())
+                self._wait_for_room()
+                return
             data = self.sender.frames(_UNSENT_MAX, self._now_ms())
-        except StoreError as error:
+        except (ConnectionError, TimeoutError):
+            self.end(CLOSED)
+            return
+        except (StoreError, OSError) as error:
             self.end(f"its bytes cannot be read: {error}")
             return
         if len(data) >= _UNSENT_MAX:
@@ -140,6 +159,14 @@ class SlaveLink(_Link):
             self.transport.write(data)
         elif data:
             self._write(data)
+
+    def _wait_for_room(self) -> None:
+        """Have the reactor say when the socket takes more, though nothing waits in the transport.
+
+        It says so once it has served others, at once when there is room.
+        """
+        self._is_full = True
+        self.transport.startWriting()
 
     def resumeProducing(self) -> None:
         super().resumeProducing()

@@ -29,6 +29,7 @@ class Sender:
 
     def __init__(self, store: MessageStore, settings: Settings, now_ms: int) -> None:
         self._store = store
+        self.raw = store.raw
         self._settings = settings
         self._reports = ReportReader()
         #: Where the next frame begins; None: the slave has not asked for anything.
@@ -86,24 +87,29 @@ class Sender:
 
         :raises StoreError: when the log has no such bytes, or the disk fails.
         """
-        at = self.next_offset
-        if at is None:
-            return b""
-        raw, most = self._store.raw, self._settings.int("haTransferBatchSize")
         parts: list[bytes] = []
         size = 0
-        while size < size_max:
-            data = raw.read(at, most)
-            if not data:
-                break
-            parts += [encode_head(at, len(data)), data]
-            self.sent_from = at
-            at += len(data)
-            size += len(data)
-        if parts:
-            self.next_offset, self.written_ms = at, now_ms
-            self.rate.add(size, now_ms)
+        while size < size_max and (frame := self.next_frame(now_ms)) is not None:
+            head, at, length = frame
+            parts += [head, self.raw.read(at, length)]
+            size += length
         return b"".join(parts)
+
+    def next_frame(self, now_ms: int) -> tuple[bytes, int, int] | None:
+        """Begin the frame that is due; :returns: its head, and which bytes of the log follow it:
+        where they are, how many.
+
+        :raises StoreError: when the log has no such bytes.
+        """
+        at = self.next_offset
+        if at is None:
+            return None
+        size = self.raw.size_at(at, self._settings.int("haTransferBatchSize"))
+        if not size:
+            return None
+        self.sent_from, self.next_offset, self.written_ms = at, at + size, now_ms
+        self.rate.add(size, now_ms)
+        return encode_head(at, size), at, size
 
     def heartbeat(self, now_ms: int) -> bytes:
         """The heartbeat that is due, or nothing; none comes before the slave asked. Periodic."""
@@ -117,6 +123,11 @@ class Sender:
     def is_silent(self, now_ms: int) -> bool:
         """Whether nothing was read for so long that the connection has to be closed."""
         return now_ms - self.read_ms > self._settings.int("haHousekeepingInterval")
+
+    def unsent_bytes(self) -> int:
+        """How much is due."""
+        at = self.next_offset
+        return 0 if at is None else self._store.commit_log.max_offset - at
 
     def behind_bytes(self) -> int:
         """How far the slave is behind this log."""

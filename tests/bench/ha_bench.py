@@ -60,7 +60,7 @@ COMMON = ("slaveReadEnable=true", "waitTimeMillsInSendQueue=30000", "slaveTimeou
 SYNCHRONOUS = ("brokerRole=SYNC_MASTER", "inSyncReplicas=2")
 OURS, APACHE = "twistmq", "Apache"
 #: How often a slave is away in `catch-up`.
-CATCH_UPS = 3
+CATCH_UPS = 5
 
 
 class OurServer:

@@ -1,6 +1,7 @@
 """The disks: the real one and the one in memory behave alike; the faulty one fails as told."""
 
 import os
+import socket
 from collections.abc import Callable
 from itertools import count
 
@@ -44,6 +45,27 @@ class DiskContract:
         again = self.io.open_file(path)
         self.assertEqual((again.size, again.read_at(100, 3)), (1 << 30, b"aXc"))
         again.close()
+
+    def test_bytes_go_to_a_socket(self) -> None:
+        """As many as it takes; none at the end of the file, and an error when it is full."""
+        path = f"{self.root}/file"
+        file = self.io.allocate(path, 1 << 20)
+        file.write_at(100, b"abc")
+        here, there = socket.socketpair()
+        with here, there:
+            here.setblocking(False)
+            self.assertEqual(file.send_to(here.fileno(), 99, 5), 5)
+            self.assertEqual(there.recv(100), b"\0abc\0")
+            self.assertEqual(file.send_to(here.fileno(), (1 << 20) - 3, 5), 3)
+            self.assertEqual(file.send_to(here.fileno(), 1 << 20, 5), 0)
+            self.assertEqual(there.recv(100), bytes(3))
+
+            def fill() -> None:
+                while True:
+                    self.assertLess(0, file.send_to(here.fileno(), 0, 1 << 20))
+
+            self.assertRaises(BlockingIOError, fill)
+        file.close()
 
     def test_allocate_keeps_what_is_there(self) -> None:
         """A file that exists gets the length and keeps its beginning."""

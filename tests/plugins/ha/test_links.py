@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from typing import Any
 
 from twisted.internet.error import ConnectionDone
@@ -13,7 +15,7 @@ from twistmq.broker.errors import StoreFull
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import ha
-from twistmq.plugins.ha.frames import encode_head, encode_report
+from twistmq.plugins.ha.frames import FrameReader, encode_head, encode_report
 from twistmq.plugins.ha.links import MasterLink, SlaveLink
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.sender import Sender
@@ -26,6 +28,12 @@ class _Transport(StringTransport):
     """A transport that notes when it is cut off."""
 
     is_aborted = False
+    socket: socket.socket | None = None
+    #: How often it was to say when there is room.
+    waits = 0
+
+    def startWriting(self) -> None:
+        self.waits += 1
 
     def abortConnection(self) -> None:
         self.is_aborted = True
@@ -38,13 +46,17 @@ class SlaveLinkTests(SynchronousTestCase):
         self.box = KernelBox([("ha", ha.Plugin)])
         self.addCleanup(self.box.stop)
         self.fill()
-        self.transport = _Transport()
+        self.transport = self.connect()
         self.events: list[object] = []
         self.link = SlaveLink(
             Sender(self.box.kernel.store, self.box.settings, self.now()), "10.0.0.2:1",
             self.now, lambda link, is_first: self.events.append(is_first),
             lambda link, why: self.events.append(why))
         self.link.makeConnection(self.transport)
+
+    def connect(self) -> _Transport:
+        """Make the transport."""
+        return _Transport()
 
     def now(self) -> int:
         return self.box.now_ms
@@ -58,7 +70,7 @@ class SlaveLinkTests(SynchronousTestCase):
 
     def drain(self) -> int:
         """Send what waits; :returns: how much it was."""
-        size = self.unsent()
+        size = len(self.transport.value())
         self.transport.clear()
         self.link.resumeProducing()
         return size
@@ -99,6 +111,70 @@ class SlaveLinkTests(SynchronousTestCase):
         self.link.dataReceived(encode_report(2))
         self.assertTrue(self.transport.is_aborted)
         self.assertEqual((self.events, self.link.has_reported), ([True, False], False))
+
+
+class FarBehindTests(SlaveLinkTests):
+    """A slave that lacks much gets it from the files; the same holds for it."""
+
+    def connect(self) -> _Transport:
+        """A transport that has a socket."""
+        transport = _Transport()
+        transport.socket, self.slave = socket.socketpair()
+        for each in (transport.socket, self.slave):
+            each.setblocking(False)
+            self.addCleanup(each.close)
+        return transport
+
+    def unsent(self) -> int:
+        """How much the socket took and the transport has."""
+        with contextlib.suppress(BlockingIOError):
+            while part := self.slave.recv(1 << 20):
+                self.taken += part
+        return len(self.taken) + super().unsent()
+
+    def drain(self) -> int:
+        self.unsent()
+        self.read += self.taken + self.transport.value()
+        size, self.taken = len(self.taken), b""
+        return size + super().drain()
+
+    #: What the socket took since the last time, and all that came before.
+    taken = read = b""
+
+    def test_bytes_wait_in_the_log_and_not_in_memory(self) -> None:
+        """All comes in order, by the socket and, near the end of the log, by the transport."""
+        super().test_bytes_wait_in_the_log_and_not_in_memory()
+        self.assertGreater(self.transport.waits, 5)
+        end = 1
+        for frame in FrameReader(1 << 30).feed(self.read):
+            self.assertEqual(frame.offset, end)
+            end += len(frame.data)
+        self.assertEqual(end, self.box.kernel.store.commit_log.max_offset)
+
+    def test_nothing_is_tried_before_it_asks(self) -> None:
+        """Else the reactor would turn all the time."""
+        self.link.send()
+        self.link.tick()
+        self.assertEqual((self.transport.waits, self.unsent()), (0, 0))
+
+    def test_a_lost_connection_ends_it(self) -> None:
+        """With the reason that others have, too."""
+        self.slave.close()
+        self.link.dataReceived(encode_report(1))
+        self.assertTrue(self.transport.is_aborted)
+        self.link.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.events, [True, "it closed the connection"])
+
+    def test_bytes_that_cannot_be_read_end_it(self) -> None:
+        """And the reason says where."""
+        def fail(*_: object) -> int:
+            raise OSError(5, "Input/output error")
+
+        self.patch(self.link.sender.raw, "send_to", fail)
+        self.link.dataReceived(encode_report(1))
+        self.link.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.events, [
+            True, "its bytes cannot be read: [Errno 5] Input/output error"])
 
 
 class MasterLinkTests(SynchronousTestCase):
