@@ -7,19 +7,25 @@
     an error, no answer        1 s later; with a heartbeat if the broker does not know the group
     the offset moved           the queue is dropped at the broker's offset, and taken again
 
+A pull that brought as many messages as it asked for says how many are behind it. Then several
+pulls are begun at once, each where the one before will end; when one ends elsewhere, the answers
+to those behind it are not looked at. Apache's client begins one at a time.
+
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper @5.3.3.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
-from twistmq.client.core.flow import FULL_MS, PAUSED_MS, delay_after_refusal
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.client.core.flow import FULL_MS, PAUSED_MS, PullUnderWay, delay_after_refusal
 from twistmq.client.core.held import Held
 from twistmq.client.core.pulling import messages_of, pull_header, pull_result
+from twistmq.client.core.tasks import Future
 from twistmq.client.errors import NoRoute, RequestRefused, Undecodable
 from twistmq.client.messages import PullResult, PullStatus
 
@@ -37,11 +43,25 @@ HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
 #: The wait after a pull that brought nothing and was answered sooner than this, ms.
 SOON_MS: Final = 100
+#: Pulls of a queue that are begun at once.
+AHEAD_MAX: Final = 8
 #: Answers of a broker that does not know the group or its newest subscription.
 UNKNOWN_GROUP: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
 })
+
+
+class _Pull(NamedTuple):
+    """A pull that was begun.
+
+    :param offset: where it begins.
+    """
+
+    offset: int
+    address: str
+    under_way: PullUnderWay
+    reply: Future[RemotingCommand]
 
 
 class Fetcher(Generic[T]):
@@ -83,8 +103,11 @@ class Fetcher(Generic[T]):
             held.next_offset = held.committed = offset
             held.window.correct_tags_offset(offset)
 
-    def _wait_ms(self, held: Held[T]) -> float:
-        """How long the queue has to wait now, ms; 0: it may be pulled."""
+    def _wait_ms(self, held: Held[T], under_way: int = 0) -> float:
+        """How long the queue has to wait now, ms; 0: it may be pulled.
+
+        :param under_way: messages that pulls of the queue bring which were begun already.
+        """
         member = self._member
         now_ms = int(self._client.tasks.now_ms)
         if member.is_paused or held.is_paused:
@@ -94,33 +117,53 @@ class Fetcher(Generic[T]):
         queues = sum(each.queue.topic == held.queue.topic for each in member.held.values()) if (
             member.options.limits.topic_count >= 0
             or member.options.limits.topic_byte_count >= 0) else 1
-        if member.flow.excess(held.window, now_ms, queues, in_order=member.options.in_order):
+        if member.flow.excess(held.window, now_ms, queues, in_order=member.options.in_order,
+                              under_way=under_way):
             return FULL_MS
         return 0
 
     async def _pull(self, held: Held[T]) -> float:
-        """Pull once; :returns: the wait before the next pull, ms."""
+        """Pull once, or several times at once where messages are there for sure.
+
+        :returns: the wait before the next pull, ms.
+        """
+        client, offset = self._client, held.next_offset
+        now_ms = client.tasks.now_ms
+        pulls = [self._begin(held, offset)]
+        count = self._member.options.pull_count
+        while len(pulls) < AHEAD_MAX and held.behind > len(pulls) * count and (
+                not self._wait_ms(held, len(pulls) * count)):
+            pulls.append(self._begin(held, offset + len(pulls) * count))
+        duration_ms = 0.0
+        try:
+            for pull in pulls:
+                if held.next_offset != pull.offset:
+                    # The one before brought less than it asked for, or not what follows.
+                    break
+                result = pull_result(await pull.reply, pull.address)
+                if held.window.is_dropped:
+                    return 0
+                duration_ms = client.tasks.now_ms - now_ms
+                await self._take(held, result, duration_ms)
+                self._member.flow.end(pull.under_way)
+        finally:
+            for pull in pulls:
+                self._member.flow.end(pull.under_way)
+        return SOON_MS if held.next_offset == offset and duration_ms < SOON_MS else 0
+
+    def _begin(self, held: Held[T], offset: int) -> _Pull:
+        """Begin a pull from an offset on."""
         member, client = self._member, self._client
         now_ms = int(client.tasks.now_ms)
         held.window.pulled_ms = now_ms
         name = client.routes.broker_of(held.queue)
         address = client.routes.reader(name, held.broker_id)
         header = pull_header(
-            held.queue, held.next_offset, member.group, max_count=member.options.pull_count,
+            held.queue, offset, member.group, max_count=member.options.pull_count,
             expression=None, expression_type=held.subscription.kind, hold_ms=HOLD_MS,
             sub_version=member.sub_version, max_bytes=member.options.pull_bytes)
-        under_way = member.flow.begin(now_ms)
-        try:
-            reply = await client.engine.invoke(address, RequestCode.PULL_MESSAGE, header,
-                                               timeout_ms=TIMEOUT_MS)
-            result = pull_result(reply, address)
-            if held.window.is_dropped:
-                return 0
-            duration_ms = client.tasks.now_ms - now_ms
-            await self._take(held, result, duration_ms)
-        finally:
-            member.flow.end(under_way)
-        return SOON_MS if held.next_offset == header.queue_offset and duration_ms < SOON_MS else 0
+        return _Pull(offset, address, member.flow.begin(now_ms), client.engine.invoke(
+            address, RequestCode.PULL_MESSAGE, header, timeout_ms=TIMEOUT_MS))
 
     async def _take(self, held: Held[T], result: PullResult, duration_ms: float) -> None:
         """Put the messages of an answer into the window."""
@@ -135,7 +178,9 @@ class Fetcher(Generic[T]):
                 result.next_offset == held.next_offset and result.status is PullStatus.FOUND):
             raise Undecodable(f"the answer to a pull at offset {held.next_offset} goes on at "
                               f"{result.next_offset}, not behind it")
+        is_full = result.next_offset - held.next_offset == member.options.pull_count
         held.next_offset = result.next_offset
+        held.behind = result.max_offset - result.next_offset if is_full else 0
         if result.status is PullStatus.FOUND:
             messages = messages_of(result, held.named, held.subscription.tags, member.decode)
             if messages:

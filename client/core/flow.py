@@ -65,20 +65,22 @@ class PullLimits:
     topic_byte_count: int = -1
 
     def excess(
-        self, window: QueueWindow[Any], queues_of_topic: int = 1, *, in_order: bool = False
+        self, window: QueueWindow[Any], queues_of_topic: int = 1, *, in_order: bool = False,
+        under_way: int = 0,
     ) -> str:
         """The bound that a queue is over, for a log; "" when it may be pulled.
 
         :param queues_of_topic: how many queues of its topic this member has.
+        :param under_way: messages that other pulls of it bring.
         """
         count_max = _part(self.topic_count, queues_of_topic, self.count)
-        if window.count > count_max:
-            return f"{window.count} messages of at most {count_max}"
+        if window.count + under_way > count_max:
+            return f"{window.count + under_way} messages of at most {count_max}"
         byte_count_max = _part(self.topic_byte_count, queues_of_topic, self.byte_count)
         if window.byte_count > byte_count_max:
             return f"{window.byte_count} bytes of at most {byte_count_max}"
-        if not in_order and window.span > self.span:
-            return f"offsets over {window.span} of at most {self.span}"
+        if not in_order and window.span + under_way > self.span:
+            return f"offsets over {window.span + under_way} of at most {self.span}"
         return ""
 
 
@@ -116,11 +118,16 @@ class PullFlow:
 
     def excess(
         self, window: QueueWindow[Any], now_ms: float, queues_of_topic: int = 1, *,
-        in_order: bool = False,
+        in_order: bool = False, under_way: int = 0,
     ) -> str:
-        """Why a queue is to wait for ``FULL_MS``, for a log; "" when it may be pulled now."""
-        return (self._limits.excess(window, queues_of_topic, in_order=in_order)
-                or self._excess_of_all(window, now_ms))
+        """Why a queue is to wait for ``FULL_MS``, for a log; "" when it may be pulled now.
+
+        :param under_way: messages that other pulls of it bring: one more has to leave half of the
+            room to other queues.
+        """
+        return (self._limits.excess(window, queues_of_topic, in_order=in_order,
+                                    under_way=under_way)
+                or self._excess_of_all(window, now_ms, self._bytes_max // 2 if under_way else 0))
 
     def is_full(self, now_ms: float) -> bool:
         """Whether all queues together have no room for what another request brings."""
@@ -128,11 +135,11 @@ class PullFlow:
         used = self._total.byte_count + self._counted * PULL_BYTES
         return bool(used) and used + PULL_BYTES > self._bytes_max
 
-    def _excess_of_all(self, window: QueueWindow[Any], now_ms: float) -> str:
+    def _excess_of_all(self, window: QueueWindow[Any], now_ms: float, kept: int) -> str:
         self._note_held(now_ms)
         used = self._total.byte_count + self._counted * PULL_BYTES
         # The first pull of all is begun under any bound.
-        if not used or window.byte_count <= self._bytes_max - used - PULL_BYTES:
+        if not used or window.byte_count <= self._bytes_max - kept - used - PULL_BYTES:
             return ""
         return (f"{window.byte_count} bytes, while all queues have {self._total.byte_count} and "
                 f"{self._counted} pulls under way, of at most {self._bytes_max}")

@@ -61,7 +61,7 @@ class PopOptions(MemberOptions, frozen=True, kw_only=True):
 class Held(Generic[T]):
     """A queue of this member."""
 
-    __slots__ = ("broker_id", "committed", "in_order_until_ms", "is_paused", "is_ready",
+    __slots__ = ("behind", "broker_id", "committed", "in_order_until_ms", "is_paused", "is_ready",
                  "is_settled", "named", "next_offset", "outcome", "queue", "subscription",
                  "taken_ms", "task", "window")
 
@@ -76,6 +76,8 @@ class Held(Generic[T]):
         self.window = window
         #: Where the next pull begins.
         self.next_offset = next_offset
+        #: After a pull that brought all it asked for: how many messages the queue has more.
+        self.behind = 0
         #: The offset that is committed for sure.
         self.committed: int | None = None
         #: Whether it is known where the queue begins. Until then the member before may commit how

@@ -97,6 +97,15 @@ class CacheTests(SynchronousTestCase):
         self.flow.begin(0)
         self.assertNotEqual(self.flow.excess(empty, 0), "")
 
+    def test_one_queue_does_not_take_all_of_the_room(self) -> None:
+        """A second pull of a queue is begun in the first half of the room only."""
+        empty = window(0, total=self.total)
+        self.flow.begin(0)
+        self.assertEqual(self.flow.excess(empty, 0, under_way=32), "")
+        self.flow.begin(0)
+        self.assertIn("2 pulls under way", self.flow.excess(empty, 0, under_way=32))
+        self.assertEqual(self.flow.excess(empty, 0), "")
+
     def test_a_pull_that_the_broker_holds_does_not_count(self) -> None:
         """Idle queues, however many, do not keep others from being pulled."""
         empty = window(0, total=self.total)
