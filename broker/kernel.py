@@ -270,6 +270,8 @@ class Kernel:
         elif self.is_slave:
             await store.log_cut.cut_tail()
             await self.foreground.lane().run(_dispatching(store))
+            self.topic_config.make_again(
+                store.queues.ids_by_topic(), store.queues.has_batch_queues, of_lost_master=True)
         self.set_role(role, broker_id)
         registered = self.topics_changed()
         if registered is not None:

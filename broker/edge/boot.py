@@ -124,6 +124,9 @@ def broker_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
     """
     settings = Settings.load(broker_rows(), file, overrides)
     settings.file = file or settings.text("brokerConfigPath")
+    if (bound := settings.text("bindAddress")) not in WILDCARDS:
+        # The port for slaves is opened there alone, so no other address leads to it.
+        settings.put_default("brokerIP2", bound)
     _make_broker(settings, _BROKER_CHECKS)
     return settings
 

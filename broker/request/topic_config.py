@@ -131,23 +131,27 @@ class TopicConfigTable(SavedTable):
         self._was_saved = self._file.load(self._decode)
 
     def make_again(self, queues: Mapping[str, Collection[int]],
-                   is_batch: Callable[[str], bool]) -> None:
+                   is_batch: Callable[[str], bool], *, of_lost_master: bool = False) -> None:
         """Look at topics that have queues and are not in the table; none loses its queues.
 
         Where nothing was saved, as when the folder ``config`` was removed, they are made again,
         with the queues there are. Else each was deleted, by a request that a kill cut short, or
-        came after the backup that was put back: they stay as they are. One line names them.
+        came after the backup that was put back: they stay as they are. One line names them. On a
+        slave whose master is lost, messages came with the log before their topic, which is copied
+        less often: those that were not deleted are made.
         Differs from Apache, whose broker knows none of them until a client sends.
 
         :param queues: ids of queues by topic.
         :param is_batch: whether a topic's queues are batch queues.
+        :param of_lost_master: whether this broker takes the place of its master now.
         """
         unknown = sorted(topic for topic in queues
-                         if topic not in self.table and not topic_names.is_light(topic))
+                         if topic not in self.table and not topic_names.is_light(topic)
+                         and not (of_lost_master and topic in self._deleted))
         if not unknown:
             return
         names = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
-        if self._was_saved:
+        if self._was_saved and not of_lost_master:
             self.log.warn(
                 "{count} topics have queues but no configuration: {names}. To read their messages, "
                 "create the topics again (updateTopic); to remove their queues, use "
@@ -165,9 +169,11 @@ class TopicConfigTable(SavedTable):
                 break
             self._changed(config)
             made += 1
-        self.log.warn("no saved topics were found: {made} of {count} topics are created again from "
-                      "their queues: {names}. Their permissions, attributes, groups and offsets "
-                      "are lost: defaults are used", made=made, count=len(unknown), names=names)
+        why = "the master's last topics were not copied" if of_lost_master else (
+            "no saved topics were found")
+        self.log.warn("{why}: {made} of {count} topics are created again from their queues: "
+                      "{names}. Their permissions, attributes, groups and offsets are lost: "
+                      "defaults are used", why=why, made=made, count=len(unknown), names=names)
 
     def _decode(self, text: str) -> None:
         data = text.encode()

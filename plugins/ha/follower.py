@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.api import BrokerError, StoreError
 from twistmq.plugins.ha.guard import Guard, LogsDiffer
-from twistmq.plugins.ha.links import MasterLink
+from twistmq.plugins.ha.links import CLOSED, MasterLink
 from twistmq.plugins.ha.rate import ByteRate
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.settings import TLS
@@ -36,6 +36,8 @@ _CONNECT_TIMEOUT_MS: Final = 5000
 _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
 #: The same for logs that differ, which a look at the master does not change.
 _PAUSE_DIFFER_MS: Final = 20_000
+#: Why a master may close a connection at once.
+_UNHEARD: Final = "before it sent anything; a master does so whose ha.peers do not list this host"
 #: A slave that has been without its master so long is not healthy, ms.
 _FAULT_AFTER_MS: Final = 30_000
 
@@ -61,6 +63,8 @@ class Follower:
         self._lost_ms = self._now_ms()
         #: Why there is no connection, as it was said in the log; empty: there is one.
         self.fault = ""
+        #: Whether the last connection ended before the master sent anything.
+        self._was_shut_out = False
         #: Whether the logs differ: then the fault does not pass by itself.
         self.differs = False
         #: Where the connection leads, or the last one did.
@@ -115,6 +119,8 @@ class Follower:
             return
         now_ms = self._now_ms()
         if self.link is not None:
+            if self._was_shut_out and self.link.is_heard:
+                self._connected(self._store.commit_log.max_offset)
             if self.link.tick():
                 self._try_ms = now_ms
         elif self._trying is None and now_ms >= self._try_ms:
@@ -162,10 +168,17 @@ class Follower:
         self.link, self.address = link, address
         self._broker.identity.has_master = True
         self.connections += 1
-        self.fault, self.differs = "", False
+        self.differs = False
+        if not self._was_shut_out:
+            self._connected(offset)
+
+    def _connected(self, offset: int) -> None:
+        """Say that the log is followed; when the last try came to nothing, once it is heard."""
+        self._was_shut_out = False
+        self.fault = ""
         self._pause_ms = _PAUSE_FIRST_MS
         self.log.info("connected to master {address}: the log goes on at {offset}",
-                      address=address, offset=offset)
+                      address=self.address, offset=offset)
 
     def _ended(self, link: MasterLink, why: str) -> None:
         """The connection is lost; one that was not made yet ends the try instead."""
@@ -174,6 +187,9 @@ class Follower:
         self.link = None
         self._broker.identity.has_master = False
         self._lost_ms = self._now_ms()
+        if not link.is_heard and why == CLOSED:
+            self._was_shut_out = True
+            why = f"{why} {_UNHEARD}"
         if self._runs:
             self._failed(f"the connection to {self.address} is lost: {why}", self._pause())
 

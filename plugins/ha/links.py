@@ -214,6 +214,8 @@ class MasterLink(_Link):
         self._take, self._on_end = take, on_end
         self._why = ""
         self._is_over = False
+        #: Whether the master has sent anything.
+        self.is_heard = False
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -222,6 +224,7 @@ class MasterLink(_Link):
     def dataReceived(self, data: bytes) -> None:
         if self._is_over:
             return
+        self.is_heard = True
         receiver = self.receiver
         at = receiver.offset
         try:

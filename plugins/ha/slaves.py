@@ -9,7 +9,8 @@ Source: DefaultHAService @5.3.3.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
@@ -32,6 +33,10 @@ __all__ = ["Slaves"]
 
 #: Connections that have not reported yet; more close the oldest of them.
 _UNREPORTED_MAX: Final = 64
+#: Connections of one host that have reported; more close the oldest of them.
+_HOST_SLAVES_MAX: Final = 32
+#: Hosts and kinds of lines whose lines are counted.
+_LINES_KEPT: Final = 256
 #: The name under which the hook that wakes senders is registered.
 _HOOK: Final = "ha_senders"
 
@@ -74,7 +79,8 @@ class Slaves:
         self._will_send = False
         #: Whether the hook that wakes senders is there.
         self._is_woken = False
-        self._lines = LineRate()
+        #: Limits the lines of each host, by kind, so that one host hides no other's.
+        self._lines: OrderedDict[tuple[str, str], LineRate] = OrderedDict()
         self.waits = ReplicaWaits(broker, self._acked)
         self._stage = self.waits.stage()
 
@@ -148,8 +154,8 @@ class Slaves:
         """Make the protocol of a connection; None, which closes it, when it is not allowed."""
         host, port = getattr(addr, "host", ""), getattr(addr, "port", 0)
         if not self._is_allowed(host):
-            self._warn("a connection of {peer} to the port for slaves is closed: {why}",
-                       f"{host}:{port}", f"it is not in {PEERS}")
+            self._say(self.log.warn, f"{host}:{port}", "a connection of {peer} to the port for "
+                      "slaves is closed: {why}", why=f"it is not in {PEERS}")
             return None
         if self._broker.is_slave:
             return None
@@ -173,19 +179,32 @@ class Slaves:
 
     def _reported(self, link: SlaveLink, is_first: bool) -> None:
         if is_first:
-            self.log.info("slave {peer} has the log up to {offset} and goes on at {next}",
-                          peer=link.peer, offset=link.sender.acked, next=link.sender.next_offset)
+            self._say(self.log.info, link.peer, "slave {peer} has the log up to {offset} and goes "
+                      "on at {next}", offset=link.sender.acked, next=link.sender.next_offset)
+            self._look_at_others(link)
             self._set_wake()
         self.waits.reported()
+
+    def _look_at_others(self, link: SlaveLink) -> None:
+        """A slave came: say if another one has its id, and close what one host has too much."""
+        others = [each for each in self.links if each is not link]
+        for other in others:
+            if link.sender.slave_id is not None and other.slave == link.slave:
+                self._say(self.log.warn, link.peer, "slave {peer} says brokerId {id}, as does "
+                          "{other}, which is connected still: only the later one counts",
+                          id=link.slave, other=other.peer)
+        same_host = [each for each in others if _host(each.peer) == _host(link.peer)]
+        if len(same_host) >= _HOST_SLAVES_MAX:
+            same_host[0].end(f"{_HOST_SLAVES_MAX} slaves of its host came after it")
 
     def _ended(self, link: SlaveLink, why: str) -> None:
         del self._links[link]
         if link.sender.acked < 0:
             if why != CLOSED:
-                self._warn("a connection of {peer} to the port for slaves is closed: {why}",
-                           link.peer, why)
+                self._say(self.log.warn, link.peer, "a connection of {peer} to the port for "
+                          "slaves is closed: {why}", why=why)
             return
-        self._warn("slave {peer} is gone: {why}", link.peer, why)
+        self._say(self.log.warn, link.peer, "slave {peer} is gone: {why}", why=why)
         self._set_wake()
         self.waits.reported()
 
@@ -198,12 +217,19 @@ class Slaves:
             self._broker.hooks.remove(_HOOK)
         self._is_woken = is_woken
 
-    def _warn(self, text: str, peer: str, why: str) -> None:
-        """Log a line, unless too many came."""
-        left_out = self._lines.left_out(self._broker.steady.now_ms())
+    def _say(
+        self, write: Callable[..., None], peer: str, text: str, **values: object
+    ) -> None:
+        """Log a line, unless too many of its kind came of its host."""
+        key = _host(peer), text
+        rate = self._lines.pop(key, None) or LineRate()
+        self._lines[key] = rate
+        if len(self._lines) > _LINES_KEPT:
+            self._lines.popitem(last=False)
+        left_out = rate.left_out(self._broker.steady.now_ms())
         if left_out is not None:
-            self.log.warn(text + "{more}", peer=peer, why=why,
-                          more=f" ({left_out} lines left out)" if left_out else "")
+            write(text + "{more}", peer=peer, **values,
+                  more=f" ({left_out} lines left out)" if left_out else "")
 
     # --- sending
 
@@ -240,3 +266,7 @@ class Slaves:
         for link in self.links:
             self.log.info("slave {peer} is {size} bytes behind the commit log",
                           peer=link.peer, size=link.sender.behind_bytes())
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]

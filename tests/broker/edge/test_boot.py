@@ -41,6 +41,14 @@ class BrokerSettingsTests(SynchronousTestCase):
             self.assertEqual(error.status, 253)
             self.assertIn(text, str(error))
 
+    def test_slaves_are_told_the_address_that_the_port_is_opened_at(self) -> None:
+        """Unless another one is given, or it is opened at all."""
+        for given, told in (({"bindAddress": "127.0.0.1"}, "127.0.0.1"),
+                            ({"bindAddress": "0.0.0.0", "brokerIP2": "10.0.0.9"}, "10.0.0.9"),
+                            ({"bindAddress": "127.0.0.1", "brokerIP2": "10.0.0.9"}, "10.0.0.9"),
+                            ({}, boot.broker_settings(None, {}).text("brokerIP1"))):
+            self.assertEqual(boot.broker_settings(None, given).text("brokerIP2"), told)
+
     def test_a_plugin_provides_roles(self) -> None:
         """One of its settings says so; a slave still needs an id, and keeps it."""
         row = Setting("mine.replicas", "int", 1, "Of a plugin.", provides=(

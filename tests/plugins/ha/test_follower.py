@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins import ha
+from twistmq.plugins.ha.frames import encode_head
+from twistmq.plugins.ha.links import CLOSED, MasterLink
+
+PORT = "10.0.0.1:10912"
 
 
 class FollowerTests(SynchronousTestCase):
@@ -24,3 +32,55 @@ class FollowerTests(SynchronousTestCase):
         self.assertIn("no connection to the master for 30 s", check())
         follower.stop()
         self.assertEqual(check(), "")
+
+
+class ShutOutTests(SynchronousTestCase):
+    """A slave whose master closes each of its connections at once."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("ha", ha.Plugin)], {
+            "brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": PORT})
+        self.addCleanup(self.box.stop)
+        self.follower = self.box.plugin(ha.Plugin).follower
+        self.follower.start()
+        self.patch(self.box.kernel.host, "connect_stream", self.connect)
+
+    async def connect(self, factory: Factory, address: str, **_: object) -> None:
+        """Take each connection."""
+        self.link = factory.buildProtocol(None)
+        assert isinstance(self.link, MasterLink)
+        self.link.makeConnection(StringTransport())
+
+    def one_try(self, heard: bytes = b"") -> tuple[list[str], int]:
+        """Connect, hear that, and lose the connection; :returns: the lines, and the pause, ms."""
+        with capturedLogs() as events:
+            self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+            if heard:
+                self.link.dataReceived(heard)
+                self.follower.tick()
+            self.follower._ended(self.link, CLOSED)
+        return [formatEvent(event) for event in events], self.follower._try_ms - self.box.now_ms
+
+    def test_it_waits_longer_each_time_and_says_once_why(self) -> None:
+        """What may be wrong at the master is told with it."""
+        lines, pause_ms = self.one_try()
+        self.assertIn(f"connected to master {PORT}", lines[0])
+        self.assertIn("closed the connection before it sent anything; a master does so whose "
+                      "ha.peers do not list this host", lines[1])
+        pauses = [pause_ms]
+        for _ in range(5):
+            self.box.now_ms += pause_ms
+            lines, pause_ms = self.one_try()
+            self.assertEqual(lines, [])
+            pauses.append(pause_ms)
+        self.assertEqual(pauses, [500, 1000, 2000, 4000, 5000, 5000])
+
+    def test_it_says_when_the_master_is_heard_again(self) -> None:
+        """And the next loss of the connection counts from the beginning."""
+        for _ in range(3):
+            self.one_try()
+            self.box.now_ms += 5000
+        lines, pause_ms = self.one_try(encode_head(0, 0))
+        self.assertIn(f"connected to master {PORT}", lines[0])
+        self.assertTrue(lines[1].endswith("is lost: it closed the connection"), msg=lines[1])
+        self.assertEqual(pause_ms, 500)

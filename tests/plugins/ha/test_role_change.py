@@ -55,6 +55,25 @@ class RoleChangeTests(GroupCase):
         self.assertEqual(path.read_text().split(),
                          ["brokerName=broker-a", "brokerRole=ASYNC_MASTER", "brokerId=0"])
 
+    def test_a_topic_that_was_not_copied_is_made_from_its_queues(self) -> None:
+        """The master is lost within the three seconds: what it acknowledged can be read.
+
+        One that was deleted is not made, though a message of it came last.
+        """
+        self.send("Gone")
+        self.pass_time()
+        self.send("New", queue_id=2)
+        self.copy_log()
+        self.slave.kernel.topic_config.delete("Gone")
+        self.servers.clear()
+        self.change(self.slave, SLAVE)
+        topics = self.slave.kernel.topic_config
+        made = topics.get("New")
+        assert made is not None
+        self.assertEqual((made.read_queue_nums, made.write_queue_nums, made.perm), (3, 3, 6))
+        self.assertEqual([each.body for each in self.slave.stored("New", 2)], [b"x"])
+        self.assertIsNone(topics.get("Gone"))
+
     def test_a_master_becomes_a_slave(self) -> None:
         """It takes no more messages, has the id that it is given, and copies tables."""
         path = self.with_file(self.master)

@@ -94,3 +94,39 @@ class SlavesTests(SynchronousTestCase):
         self.connect(encode_slave_id(1))
         other = self.connect(encode_slave_id(2))
         self.assertEqual(self.send(left, other), [])
+
+    def lines(self, *ends: tuple[SlaveLink, str]) -> list[str]:
+        """The lines that ends of connections write."""
+        with capturedLogs() as events:
+            for link, why in ends:
+                self.slaves._ended(link, why)
+        return [formatEvent(event) for event in events]
+
+    def test_two_slaves_of_one_id_are_told(self) -> None:
+        """Two brokers that were given the same brokerId, or a stranger."""
+        first = self.connect(encode_slave_id(1))
+        with capturedLogs() as events:
+            self.connect(encode_slave_id(2))
+            self.connect(b"", "10.0.0.3")
+            again = self.connect(encode_slave_id(1), "10.0.0.4")
+        found = [text for event in events if "brokerId" in (text := formatEvent(event))]
+        self.assertEqual(found, [
+            f"slave {again.peer} says brokerId 1, as does {first.peer}, which is connected still: "
+            "only the later one counts"])
+
+    def test_connections_of_one_host_have_a_bound(self) -> None:
+        """The oldest is closed; those of other hosts stay."""
+        other = self.connect(encode_slave_id(1), "10.0.0.3")
+        links = [self.connect(b"") for _ in range(33)]
+        self.assertEqual([link.is_over for link in (other, *links)],
+                         [False, True, *[False] * 32])
+
+    def test_one_host_does_not_hide_the_lines_of_another(self) -> None:
+        """Each has a few a minute, of connections that come and of those that go."""
+        with capturedLogs() as events:
+            links = [self.connect(b"") for _ in range(30)]
+        self.assertEqual(len(events), 10)
+        other = self.connect(encode_slave_id(1), "10.0.0.3")
+        found = self.lines(*((link, "reset") for link in links), (other, "it was silent too long"))
+        self.assertEqual(len(found), 11)
+        self.assertEqual(found[-1], f"slave {other.peer} is gone: it was silent too long")
