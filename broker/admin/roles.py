@@ -118,14 +118,14 @@ def _live_master(session: Session, slave: _State) -> _State | None:
 
 
 def _change(session: Session, state: _State, master: str, slave_id: int) -> str:
-    """Let a broker change its role.
+    """Let a broker change its role; :returns: its answer, which says the role.
 
     :raises BrokerError: when it does not; the text says that of which broker.
     """
     reply = session.ask(state.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
                         NotifyBrokerRoleChangedRequestHeader(
                             master_address=master, master_broker_id=slave_id))
-    return reply.remark or "done, and saved in its settings"
+    return reply.remark or "done"
 
 
 def _wait(session: Session, slave: _State, end: int) -> int:

@@ -195,6 +195,10 @@ class Settings:
         self._places: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
+        #: Whether the next start by the same command reads that file.
+        self.is_file_read = False
+        #: Settings that the command line gives.
+        self._overridden: frozenset[str] = frozenset()
         #: Rules of a start that do not depend on plugins.
         self.checks: list[SettingCheck] = []
         #: Further rules: about the host, and of the plugins in use.
@@ -224,9 +228,11 @@ class Settings:
         settings = cls(rows)
         if file is not None:
             settings.file = os.fspath(file)
+            settings.is_file_read = True
             text, _ = _read(settings.file)
             for entry in parse_properties(text, settings.file):
                 settings._take(entry.key, entry.value, f"{settings.file}:{entry.first}")
+        settings._overridden = frozenset(overrides or ())
         for name, value in (overrides or {}).items():
             settings._take(name, value, COMMAND_LINE)
         return settings
@@ -264,6 +270,10 @@ class Settings:
     def is_given(self, name: str) -> bool:
         """Whether a setting has its value from the file, the command line or :meth:`put`."""
         return name in self._given
+
+    def is_read_back(self, name: str) -> bool:
+        """Whether the next start by the same command has the value that :meth:`save` writes."""
+        return self.file is not None and self.is_file_read and name not in self._overridden
 
     def put(self, name: str, value: SettingValue) -> None:
         """Set a declared setting for this run; :meth:`save` does not write it."""
@@ -374,6 +384,7 @@ class Settings:
         """A copy as a start reads it before any plugin has declared its settings."""
         again = type(self)(self.own_rows)
         again.running, again.checks, again.file = self.running, self.checks, self.file
+        again.is_file_read, again._overridden = self.is_file_read, self._overridden
         own = {row.name for row in self.own_rows}
         again._values = {name: value for name, value in self._values.items() if name in own}
         again._places = self._places

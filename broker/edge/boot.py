@@ -146,6 +146,7 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
         file = own
     settings = Settings.load(up_rows(), file, overrides)
     settings.file = file or own
+    settings.is_file_read = True
     for name, place in (("storePathRootDir", "store"), ("log.dir", "logs"),
                         ("kvConfigPath", "namesrv/kvConfig.json"),
                         ("configStorePath", "namesrv/namesrv.properties")):

@@ -2,7 +2,9 @@
 
 The request names the master. A broker that is it becomes master, any other one becomes a slave of
 it. Both answer when that is done, registered, and written into the file of settings, so that the
-next start has the same role. No broker does so by itself: there is no failover without an operator.
+next start has the same role. The answer says so where the next start would not have it: it reads no
+file without ``-c``, and the command line wins over the file. No broker changes its role by itself:
+there is no failover without an operator.
 
 Apache's controller sends this request to its brokers; its epochs have no meaning here.
 
@@ -98,10 +100,11 @@ class RoleChange:
                       role=broker.role, broker_id=broker.broker_id)
         return Reply(remark=self._saved())
 
-    def _saved(self) -> str | None:
-        """Have the next start begin with this role; :returns: what has to be done by hand."""
+    def _saved(self) -> str:
+        """Have the next start begin with this role; :returns: the role, and what is to be done."""
         broker, settings = self._broker, self._broker.settings
-        by_hand = (f"its settings must have brokerRole={broker.role} and "
+        now = f"it is {broker.role} now"
+        by_hand = (f"{now}; its settings must have brokerRole={broker.role} and "
                    f"brokerId={broker.broker_id} before it starts again")
         if settings.file is None:
             return by_hand
@@ -112,4 +115,6 @@ class RoleChange:
         except SettingsError as error:
             self.log.error("the role cannot be saved: {error}", error=str(error))
             return by_hand
-        return None
+        if not all(map(settings.is_read_back, ("brokerRole", "brokerId"))):
+            return f"{by_hand}: change the command that starts it"
+        return f"{now}, and that is saved in its settings"

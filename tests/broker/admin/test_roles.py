@@ -62,6 +62,8 @@ class CommandTests(SynchronousTestCase):
             (self.second.broker_address, "check"), (self.first.broker_address, "check"),
             (self.first.broker_address, "become slave"), (self.second.broker_address, "catch up"),
             (self.second.broker_address, "become master"), (self.second.broker_address, "verify")])
+        self.assertIn("it is SLAVE now, and that is saved in its settings", str(rows[2][3]))
+        self.assertIn("it is ASYNC_MASTER now; its settings must have", str(rows[4][3]))
         self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
         self.assertEqual(self.members(),
                          {0: self.second.broker_address, 1: self.first.broker_address})

@@ -141,6 +141,18 @@ class BrokerSettingsTests(SynchronousTestCase):
         settings = boot.broker_settings(None, {"brokerConfigPath": "/x/y.properties"})
         self.assertEqual(settings.file, "/x/y.properties")
 
+    def test_whether_the_next_start_reads_what_is_saved(self) -> None:
+        """Not without -c, and not what the command line gives; ``up`` has a file of its own."""
+        file = Path(self.mktemp())
+        file.write_text("brokerRole=ASYNC_MASTER\n")
+        found = boot.broker_settings(str(file), {"brokerId": "0"})
+        self.assertTrue(found.is_read_back("brokerRole"))
+        self.assertFalse(found.is_read_back("brokerId"))
+        self.assertFalse(found.without_plugins().is_read_back("brokerId"))
+        self.assertTrue(found.without_plugins().is_read_back("brokerRole"))
+        self.assertFalse(boot.broker_settings(None, {}).is_read_back("brokerRole"))
+        self.assertTrue(boot.up_settings(self.mktemp(), None, {}).is_read_back("brokerRole"))
+
 
 class UpSettingsTests(SynchronousTestCase):
     """One folder and one host for everything."""

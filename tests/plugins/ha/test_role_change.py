@@ -14,6 +14,9 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.admin import NotifyBrokerRoleChangedRequestHeader
 from twistmq.plugins.ha import Plugin
 
+BY_HAND = ("it is ASYNC_MASTER now; its settings must have brokerRole=ASYNC_MASTER and brokerId=0 "
+           "before it starts again")
+
 
 class RoleChangeTests(GroupCase):
     """NOTIFY_BROKER_ROLE_CHANGED (1008)."""
@@ -32,6 +35,8 @@ class RoleChangeTests(GroupCase):
         self.addCleanup(lambda: Path(path + ".bak").unlink(missing_ok=True))
         Path(path).write_text("brokerName=broker-a\nbrokerRole=SLAVE\n")
         box.settings.file = path
+        box.settings.is_file_read = True
+        box.settings._overridden = frozenset()
         return Path(path)
 
     def test_a_slave_becomes_master(self) -> None:
@@ -43,7 +48,8 @@ class RoleChangeTests(GroupCase):
         self.copy_log()
         path = self.with_file(self.slave)
         reply = self.change(self.slave, SLAVE)
-        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SUCCESS, "it is ASYNC_MASTER now, and that is saved in its settings"))
         kernel = self.slave.kernel
         self.assertEqual((kernel.role, kernel.broker_id), ("ASYNC_MASTER", 0))
         self.assertEqual(kernel.consumer_offset.query("g", "T", 0), 3)
@@ -78,7 +84,8 @@ class RoleChangeTests(GroupCase):
         """It takes no more messages, has the id that it is given, and copies tables."""
         path = self.with_file(self.master)
         reply = self.change(self.master, SLAVE, 3)
-        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SUCCESS, "it is SLAVE now, and that is saved in its settings"))
         kernel = self.master.kernel
         self.assertEqual((kernel.role, kernel.broker_id), ("SLAVE", 3))
         reply = self.master.ask(RequestCode.SEND_MESSAGE_V2,
@@ -110,12 +117,21 @@ class RoleChangeTests(GroupCase):
 
     def test_settings_that_are_in_no_file_are_changed_by_hand(self) -> None:
         """So are those whose file cannot be written: the answer says it."""
-        text = ("its settings must have brokerRole=ASYNC_MASTER and brokerId=0 before it starts "
-                "again")
-        self.assertEqual(self.change(self.slave, SLAVE).remark, text)
+        self.assertEqual(self.change(self.slave, SLAVE).remark, BY_HAND)
         self.slave.settings.file = f"{self.with_file(self.slave)}/below"
         self.change(self.slave, MASTER, 1)
-        self.assertEqual(self.change(self.slave, SLAVE).remark, text)
+        self.assertEqual(self.change(self.slave, SLAVE).remark, BY_HAND)
+
+    def test_a_file_that_the_next_start_does_not_read(self) -> None:
+        """Nor does it help where the command line gives the role or the id."""
+        text = f"{BY_HAND}: change the command that starts it"
+        path = self.with_file(self.slave)
+        settings = self.slave.settings
+        for is_read, given in ((False, ()), (True, ("brokerRole",)), (True, ("brokerId",))):
+            settings.is_file_read, settings._overridden = is_read, frozenset(given)
+            self.assertEqual(self.change(self.slave, SLAVE).remark, text, msg=(is_read, given))
+            self.assertIn("brokerRole=ASYNC_MASTER", path.read_text())
+            self.change(self.slave, MASTER, 1)
 
     def test_a_request_that_cannot_be_meant(self) -> None:
         """Without the master's address, or without an id for the slave."""
