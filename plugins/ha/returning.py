@@ -55,8 +55,9 @@ async def return_as_master(broker: Broker) -> None:
     master = members.get(MASTER_ID, broker.broker_address)
     if master != broker.broker_address and await _is_master(broker, master):
         raise broker.settings.error(
-            "brokerRole", f"{broker.broker_name} has a live master, {master}: start this broker "
-                          "as its slave, by brokerRole=SLAVE and a brokerId above 0")
+            "brokerRole", f"cannot be used: the broker name {broker.broker_name} has a live "
+                          f"master, {master}; start this broker as its slave, by "
+                          "brokerRole=SLAVE and a brokerId above 0")
     slaves = [address for broker_id, address in sorted(members.items())
               if broker_id != MASTER_ID and address != broker.broker_address]
     await gatherResults([Deferred.fromCoroutine(take_back(broker, slave)) for slave in slaves])

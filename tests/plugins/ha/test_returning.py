@@ -88,7 +88,9 @@ class ReturnTests(GroupCase):
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
         self.members = {0: SLAVE}
         error = self.failureResultOf(self.taking(), SettingsError)
-        self.assertIn(f"a live master, {SLAVE}: start this broker as its slave", str(error.value))
+        name = self.master.kernel.broker_name
+        self.assertIn(f": the value cannot be used: the broker name {name} has a live master, "
+                      f"{SLAVE}; start this broker as its slave", str(error.value))
         self.slave.kernel.set_role("SLAVE", 1)
         self.successResultOf(self.taking())
         del self.servers[SLAVE]
