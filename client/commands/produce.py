@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -60,24 +61,39 @@ def produce(
     with guarded(), Producer(where, group=group, **arguments_of(
             access_key, secret_key, namespace, timeout_s)) as producer:
         failed = _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"))
+        for said, count in failed.items():
+            click.echo(f"twistmq: {count} messages {said}", err=True)
         if failed:
-            click.echo(f"twistmq: {failed} messages were not stored", err=True)
             sys.exit(EXIT_FAILED)
 
 
-def _send_all(producer: Any, messages: Iterable[Message], batch: int, bar: Bar) -> int:
-    """Send messages, many under way at once; :returns: how many failed."""
-    failed = 0
+def _outcome(error: BaseException) -> str:
+    """Say of a message whose send failed whether it may be stored all the same."""
+    from twistmq.client.errors import Full, NoRoute, OptionError, RequestRefused, SendFailed
+
+    is_certain = (not error.maybe_stored if isinstance(error, SendFailed)
+                  else isinstance(error, Full | NoRoute | OptionError | RequestRefused))
+    return "were not stored" if is_certain else "may not have been stored"
+
+
+def _send_all(
+    producer: Any, messages: Iterable[Message], batch: int, bar: Bar
+) -> Counter[str]:
+    """Send messages, many under way at once; :returns: how many failed, by what is known of them.
+
+    A batch that fails ends it.
+    """
+    failed: Counter[str] = Counter()
     first: BaseException | None = None
     waiting: list[Any] = []
     group: list[Message] = []
 
     def settle(most: int) -> None:
-        nonlocal failed, first
+        nonlocal first
         while len(waiting) > most:
             error = waiting.pop(0).exception()
             if error is not None:
-                failed += 1
+                failed[_outcome(error)] += 1
                 if first is None:
                     first = error
                     click.echo(f"twistmq: {error}", err=True)

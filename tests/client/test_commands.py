@@ -14,8 +14,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
+from tests.client.scripted_server import ScriptedServer, answer, route_body
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing import running_broker
+from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client import Client, Consumer, Producer, ReceivedMessage
 
 
@@ -115,6 +118,35 @@ class CommandTests(TestCase):
             self.assertIn("status", own[0])
             self.assertEqual(own[0], whole[0])
             self.assertEqual(own[1], [word for word in whole[1] if not word.startswith("twistmq.")])
+
+    def test_messages_that_may_be_stored_are_told_from_those_that_are_not(self) -> Deferred[Any]:
+        """A broker that does not answer, or ends the connection, may have stored them."""
+        replies: list[str] = []
+
+        def script(request: RemotingCommand) -> bytes | None:
+            if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                return answer(request, body=route_body({"a": {0: server.address}}))
+            if request.code != RequestCode.SEND_MESSAGE_V2:
+                return answer(request)
+            if replies[0] == "lost":
+                raise ConnectionError
+            return answer(request, ResponseCode.NO_PERMISSION) if replies[0] == "refused" else None
+
+        def run() -> None:
+            for reply, said in (("refused", "2 messages were not stored"),
+                                ("late", "2 messages may not have been stored"),
+                                ("lost", "2 messages may not have been stored")):
+                replies[:] = [reply]
+                found = CliRunner().invoke(
+                    twistmq, ["produce", "t", "--timeout", "0.3", "-n", server.address],
+                    input="x\ny\n")
+                self.assertEqual((found.exit_code, found.output.splitlines()[-1]),
+                                 (1, f"twistmq: {said}"), msg=reply)
+                self.assertEqual(found.output.count("stored"), 1, msg=reply)
+
+        server = ScriptedServer(script)
+        self.addCleanup(server.close)
+        return deferToThread(run)
 
     def test_a_reader_that_ends_early_is_no_failure(self) -> Deferred[Any]:
         """The shell's ``| head`` ends the command quietly."""
