@@ -104,6 +104,9 @@ def replication_status(
 ) -> Iterator[Row]:
     """How far slaves are behind their masters: a row for each connection, or for a broker without
     one.
+
+    A slave knows the end of its master's log as it was told last. Without its master, or with an
+    end before its own, it does not know how far it is behind.
     """
     places = session.brokers(broker, cluster, slaves=True)
     for place, info in session.each(places, lambda each: HARuntimeInfo.decode(
@@ -111,8 +114,10 @@ def replication_status(
         assert isinstance(info, HARuntimeInfo)
         if not info.master:
             own = info.ha_client_runtime_info
+            told = own.master_flush_offset
+            is_known = own.activated and told > 0 and told >= own.max_offset
             yield (place.name, place.address, "slave", own.max_offset, own.master_addr,
-                   own.master_flush_offset, own.master_flush_offset - own.max_offset,
+                   told if is_known else None, told - own.max_offset if is_known else None,
                    own.activated, own.transferred_byte_in_second)
             continue
         end = info.master_commit_log_max_offset
@@ -120,7 +125,7 @@ def replication_status(
             yield (place.name, place.address, "master", end, each.addr, each.slave_ack_offset,
                    each.diff, each.in_sync, each.transferred_byte_in_second)
         if not info.ha_connection_info:
-            yield place.name, place.address, "master", end, None, None, None, None, None
+            yield place.name, place.address, "master", end, "no slave", None, None, None, None
 
 
 # --- clusters

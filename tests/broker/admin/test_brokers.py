@@ -15,7 +15,7 @@ from tests.broker.admin.case import AdminCase
 from twistmq.broker.admin.brokers import replication_status
 from twistmq.broker.admin.session import Broker, Session
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import HARuntimeInfo
+from twistmq.broker.wire.bodies import HAClientRuntimeInfo, HARuntimeInfo
 
 
 class BrokerTests(AdminCase):
@@ -63,7 +63,7 @@ class BrokerTests(AdminCase):
             [row] = self.rows("haStatus", *place)
             self.assertGreater(row.pop("max_offset"), 0)
             self.assertEqual(row, {
-                "broker": "broker-a", "address": self.broker, "role": "master", "peer": None,
+                "broker": "broker-a", "address": self.broker, "role": "master", "peer": "no slave",
                 "peer_offset": None, "behind": None, "in_sync": None, "bytes_per_second": None})
         self.assertEqual(self.rows("resetMasterFlushOffset", "-b", self.broker, "-o", "7"),
                          [{"address": self.broker, "offset": 7}])
@@ -110,7 +110,17 @@ class ReplicationTests(SynchronousTestCase):
         body = HARuntimeInfo(master=True, master_commit_log_max_offset=3).encode()
         session = cast(Session, _Session({"m:1": body}))
         self.assertEqual(list(replication_status(session, broker="m:1", cluster=None)), [
-            ("b", "m:1", "master", 3, None, None, None, None, None)])
+            ("b", "m:1", "master", 3, "no slave", None, None, None, None)])
+
+    def test_a_slave_that_does_not_know_how_far_its_master_is(self) -> None:
+        """It is gone, has not said it yet, or said it long ago."""
+        for activated, told in ((False, 0), (False, 200), (True, 0), (True, 80)):
+            body = HARuntimeInfo(ha_client_runtime_info=HAClientRuntimeInfo(
+                activated=activated, master_addr="m:2", master_flush_offset=told,
+                max_offset=90)).encode()
+            session = cast(Session, _Session({"s:1": body}))
+            self.assertEqual(list(replication_status(session, broker="s:1", cluster=None)), [
+                ("b", "s:1", "slave", 90, "m:2", None, None, activated, 0)])
 
 
 class NameServerTests(AdminCase):
