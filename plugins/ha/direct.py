@@ -29,8 +29,9 @@ class DirectFrames:
     def __init__(self, sender: Sender, to: socket.socket) -> None:
         self._sender = sender
         self._socket = to
-        #: What is left of a frame: of its head, and of the log's bytes: where they are, how many.
+        #: The part of a frame's head that the socket has not taken.
         self._head = b""
+        #: The part of its bytes that the socket has not taken: their offset in the log, their size.
         self._at = self._left = 0
 
     @property

@@ -23,7 +23,7 @@ from twistmq.plugins.ha.frames import StreamBroken
 from twistmq.plugins.ha.receiver import Receiver
 from twistmq.plugins.ha.sender import Sender
 
-__all__ = ["CLOSED", "MasterLink", "SlaveLink"]
+__all__ = ["CLOSED", "MasterLink", "SlaveLink", "host_of"]
 
 #: The reason for an end of a connection that neither side explained.
 CLOSED: Final = "it closed the connection"
@@ -119,7 +119,12 @@ class SlaveLink(_Link):
     def slave(self) -> int | str:
         """Which slave it is: its broker id, or its host where it did not say its id."""
         broker_id = self.sender.slave_id
-        return self.peer.rpartition(":")[0] if broker_id is None else broker_id
+        return self.host if broker_id is None else broker_id
+
+    @property
+    def host(self) -> str:
+        """The host it comes from."""
+        return host_of(self.peer)
 
     def dataReceived(self, data: bytes) -> None:
         if self.is_over:
@@ -263,6 +268,11 @@ class MasterLink(_Link):
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         self._is_over = True
         self._on_end(self, self._why or _why_ended(reason))
+
+
+def host_of(peer: str) -> str:
+    """The host of "host:port"."""
+    return peer.rpartition(":")[0]
 
 
 def _why_ended(reason: Failure) -> str:

@@ -29,6 +29,7 @@ class Sender:
 
     def __init__(self, store: MessageStore, settings: Settings, now_ms: int) -> None:
         self._store = store
+        #: The bytes of the log.
         self.raw = store.raw
         self._settings = settings
         self._reports = ReportReader()

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import hookimpl
 from twistmq.broker.api.observe import LineRate
-from twistmq.plugins.ha.links import CLOSED, SlaveLink
+from twistmq.plugins.ha.links import CLOSED, SlaveLink, host_of
 from twistmq.plugins.ha.sender import Sender
 from twistmq.plugins.ha.settings import PEERS, TLS, networks
 from twistmq.plugins.ha.waits import ReplicaWaits
@@ -193,7 +193,7 @@ class Slaves:
                 self._say(self.log.warn, link.peer, "slave {peer} says brokerId {id}, as does "
                           "{other}, which is connected still: only the later one counts",
                           id=link.slave, other=other.peer)
-        same_host = [each for each in others if _host(each.peer) == _host(link.peer)]
+        same_host = [each for each in others if each.host == link.host]
         if len(same_host) >= _HOST_SLAVES_MAX:
             same_host[0].end(f"{_HOST_SLAVES_MAX} slaves of its host came after it")
 
@@ -221,7 +221,7 @@ class Slaves:
         self, write: Callable[..., None], peer: str, text: str, **values: object
     ) -> None:
         """Log a line, unless too many of its kind came of its host."""
-        key = _host(peer), text
+        key = host_of(peer), text
         rate = self._lines.pop(key, None) or LineRate()
         self._lines[key] = rate
         if len(self._lines) > _LINES_KEPT:
@@ -266,7 +266,3 @@ class Slaves:
         for link in self.links:
             self.log.info("slave {peer} is {size} bytes behind the commit log",
                           peer=link.peer, size=link.sender.behind_bytes())
-
-
-def _host(peer: str) -> str:
-    return peer.rpartition(":")[0]

@@ -104,7 +104,7 @@ class AheadTests(SynchronousTestCase):
         self.assertEqual(box.take_all(), list(range(1000)))
 
     def test_room_is_given_back(self) -> None:
-        """Of the pulls whose answers nobody looks at as well."""
+        """A pull counts no longer once it is void, though its answer is not read."""
         box = self.box(lambda offset, command: self.broker(command) if not offset else (
             ResponseCode.SYSTEM_ERROR, None, b"", "refused by the test"))
         self.assertEqual(box.member.flow._counted, 0)

@@ -40,7 +40,7 @@ class DirectFramesTests(SynchronousTestCase):
         self.direct = DirectFrames(self.sender, self.master)
 
     def read(self) -> bytes:
-        """What the slave has to read."""
+        """All bytes that came to the slave and were not read."""
         data = b""
         try:
             while part := self.slave.recv(1 << 16):

@@ -62,7 +62,7 @@ class ShutOutTests(SynchronousTestCase):
         return [formatEvent(event) for event in events], self.follower._try_ms - self.box.now_ms
 
     def test_it_waits_longer_each_time_and_says_once_why(self) -> None:
-        """What may be wrong at the master is told with it."""
+        """The line names the setting of the master that may be wrong."""
         lines, pause_ms = self.one_try()
         self.assertIn(f"connected to master {PORT}", lines[0])
         self.assertIn("closed the connection before it sent anything; a master does so whose "

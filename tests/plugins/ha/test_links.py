@@ -138,7 +138,7 @@ class FarBehindTests(SlaveLinkTests):
         size, self.taken = len(self.taken), b""
         return size + super().drain()
 
-    #: What the socket took since the last time, and all that came before.
+    #: The bytes that the socket took since the last drain; the bytes of all drains before.
     taken = read = b""
 
     def test_bytes_wait_in_the_log_and_not_in_memory(self) -> None:
