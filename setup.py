@@ -65,7 +65,7 @@ def translated(build: Path) -> list[Extension]:
     for extension in extensions:
         extension.optional = True
         # The compiler takes a quarter longer with what a debugger needs.
-        extension.extra_compile_args.append("-g0")
+        extension.extra_compile_args = [*extension.extra_compile_args, "-g0"]
     return list(extensions)
 
 

@@ -2,9 +2,10 @@
 
 An installation with a C compiler turns the modules below into extensions by mypyc; one without
 uses the same sources as they are. To compile one more module, add its line. A module can be
-compiled when it is fully typed, no class of its own has a base of Twisted's or msgspec's, and
-nothing needs to replace its names from outside. ``setup.py`` runs this file by its path, before
-anything is installed: it may import the standard library only.
+compiled when it is fully typed, no class of its own has a base of Twisted's or msgspec's or is
+the base of one that is not compiled, and nothing needs to replace its names from outside.
+``setup.py`` runs this file by its path, before anything is installed: it may import the standard
+library only.
 """
 
 from __future__ import annotations
@@ -57,14 +58,17 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.one_pass",
     "twistmq.broker.wire.plain_properties",
+    "twistmq.broker.wire.plain_record",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
-    "twistmq.broker.wire.record_parts",
     "twistmq.broker.wire.request_reader",
     "twistmq.broker.wire.signature",
+    "twistmq.client.core.fetching",
+    "twistmq.client.core.flow",
     "twistmq.client.core.popped_message",
     "twistmq.client.core.pulling",
     "twistmq.client.core.stats",
+    "twistmq.client.core.tasks",
     "twistmq.client.core.window",
     "twistmq.client.received_message",
     "twistmq.plugins.filter_sql92.bitmap_fast_path",

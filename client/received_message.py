@@ -13,22 +13,43 @@ from typing import Generic, TypeVar, cast
 
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
-from twistmq.broker.wire.record_parts import RecordParts, whole_record
+from twistmq.broker.wire.plain_record import body_of
+from twistmq.broker.wire.record import (
+    SYS_COMPRESSED,
+    StoredMessage,
+    decode_record,
+    host_text,
+)
 from twistmq.client.errors import Undecodable
 
-__all__ = ["ReceivedMessage"]
+__all__ = ["Read", "ReceivedMessage"]
 
 T = TypeVar("T")
 
 
-class ReceivedMessage(Generic[T]):
+class Read:
+    """What was read of a queue, as its window knows it.
+
+    :param offset: its logical index in its queue.
+    :param size: bytes of its record.
+    """
+
+    __slots__ = ("began_ms", "offset", "size")
+
+    def __init__(self, offset: int, size: int) -> None:
+        self.offset = offset
+        self.size = size
+        #: When it was handed out, by the steady clock; -1 while it is not.
+        self.began_ms = -1
+
+
+class ReceivedMessage(Read, Generic[T]):
     """A message that was read.
 
     ``body`` is its body, decompressed. ``value`` is what the consumer's decoder made of it, or the
     body. ``lost`` is true once another member has the message's queue.
 
-    :param record: as it is stored; parts are decoded when a field of theirs is asked for.
+    :param record: as it is stored; the bytes of a plain one are decoded when a field is asked for.
     :param queue: where it was read, the topic named as in the namespace.
     :param offset: its logical index there.
     :param topic: its topic; of a retry, the topic it was first sent to.
@@ -36,15 +57,15 @@ class ReceivedMessage(Generic[T]):
     """
 
     __slots__ = ("_body", "_decode", "_properties", "_record", "_value", "earlier_attempts",
-                 "error", "lost", "offset", "queue", "topic")
+                 "error", "lost", "queue", "topic")
 
     def __init__(
-        self, record: StoredMessage | RecordParts, queue: MessageQueue, offset: int, topic: str,
+        self, record: StoredMessage | bytes, queue: MessageQueue, offset: int, topic: str,
         decode: Callable[[ReceivedMessage[T]], T] | None = None,
     ) -> None:
+        super().__init__(offset, len(record) if isinstance(record, bytes) else record.size)
         self._record = record
         self.queue = queue
-        self.offset = offset
         self.topic = topic
         self.lost = False
         #: Attempts that its handler had with it in this process, in order.
@@ -60,15 +81,10 @@ class ReceivedMessage(Generic[T]):
     def record(self) -> StoredMessage:
         """The record, as it is stored."""
         record = self._record
-        if isinstance(record, tuple):
-            record = self._record = whole_record(record)
+        if isinstance(record, bytes):
+            # Its body was checked when it came.
+            record = self._record = decode_record(record, 0, False)
         return record
-
-    @property
-    def size(self) -> int:
-        """Bytes of the record."""
-        record = self._record
-        return record[1] if isinstance(record, tuple) else record.size
 
     @property
     def body(self) -> bytes:
@@ -76,12 +92,13 @@ class ReceivedMessage(Generic[T]):
 
         :raises Undecodable: when it cannot be decompressed.
         """
-        record = self._record
-        if isinstance(record, tuple):
-            # It is not compressed.
-            return record[3]
         body = self._body
         if body is None:
+            record = self._record
+            if isinstance(record, bytes):
+                # It is not compressed.
+                body = self._body = body_of(record)
+                return body
             body = record.body
             if record.sys_flag & SYS_COMPRESSED:
                 # Few bodies are compressed.

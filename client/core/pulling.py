@@ -18,9 +18,15 @@ from twistmq.broker.wire.flags import (
     PULL_SUSPEND,
 )
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.wire.plain_record import plain_record, queue_offset_of
 from twistmq.broker.wire.properties import INNER_BASE, RETRY_TOPIC
-from twistmq.broker.wire.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP, StoredMessage, records_of
-from twistmq.broker.wire.record_parts import RecordParts, cut_records
+from twistmq.broker.wire.record import (
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    StoredMessage,
+    decode_record,
+    records_of,
+)
 from twistmq.client.errors import Undecodable, refusal
 from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
 
@@ -139,26 +145,31 @@ def messages_of(
     :param decode: makes the value of a message.
     :raises Undecodable: when the bytes are no records.
     """
+    found: list[ReceivedMessage[T]] = []
+    data, delta, topic = result.body, result.offset_delta, queue.topic
+    position, total = 0, len(data)
     try:
-        records = cut_records(result.body)
+        while position < total:
+            body_end, end = plain_record(data, position)
+            if not end:
+                record = decode_record(data, position)
+                position += record.size
+                found += [_message(each, queue, each.queue_offset + delta, decode)
+                          for each in _each(record)]
+                continue
+            offset = queue_offset_of(data, position) + delta
+            if data.find(_RETRY_TOPIC, body_end, end) >= 0:
+                found.append(_message(data[position:end], queue, offset, decode))
+            else:
+                found.append(ReceivedMessage(data[position:end], queue, offset, topic, decode))
+            position = end
     except StoreDamaged as error:
         raise _undecodable(error) from None
-    found: list[ReceivedMessage[T]] = []
-    delta = result.offset_delta
-    for record in records:
-        if not isinstance(record, tuple):
-            found += [_message(each, queue, each.queue_offset + delta, decode)
-                      for each in _each(record)]
-        # Not "in": it first takes what it looks for as a number, and catches the error.
-        elif record[4].find(_RETRY_TOPIC) >= 0:
-            found.append(_message(record, queue, record[0] + delta, decode))
-        else:
-            found.append(ReceivedMessage(record, queue, record[0] + delta, queue.topic, decode))
     return [message for message in found if message.tags in tags] if tags else found
 
 
 def _message(
-    record: StoredMessage | RecordParts, queue: MessageQueue, offset: int,
+    record: StoredMessage | bytes, queue: MessageQueue, offset: int,
     decode: Callable[[ReceivedMessage[T]], T] | None,
 ) -> ReceivedMessage[T]:
     """A message that may be a retry, which has the topic it was first sent to."""

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from operator import attrgetter
+from typing import Final, Generic, TypeVar
 
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.received_message import Read
 
-__all__ = ["ByteTotal", "QueueWindow", "Read"]
+__all__ = ["ByteTotal", "QueueWindow"]
 
 #: How long a broker's lock is believed in without being renewed, ms; brokers keep it for 60 s.
 LOCK_MS: Final = 30_000
@@ -31,16 +33,8 @@ IDLE_MS: Final = 120_000
 EXPIRED_MAX: Final = 16
 
 
-class Read(Protocol):
-    """A message that was read."""
-
-    @property
-    def offset(self) -> int:
-        """Its logical index in its queue."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of its record."""
+_OFFSET: Final = attrgetter("offset")
+_BEGAN: Final = attrgetter("began_ms")
 
 
 class ByteTotal:
@@ -65,7 +59,8 @@ class QueueWindow(Generic[M]):
     """
 
     __slots__ = ("_committable", "_is_dropped", "_is_lost", "_last_offset", "_lock_ms",
-                 "_running", "_sizes", "_total", "_waiting", "byte_count", "pulled_ms", "queue")
+                 "_running_count", "_total", "_unfinished", "_waiting", "byte_count",
+                 "pulled_ms", "queue")
 
     def __init__(
         self, queue: MessageQueue, start_offset: int, now_ms: int, total: ByteTotal | None = None
@@ -74,11 +69,11 @@ class QueueWindow(Generic[M]):
         #: When the last pull began, and the bytes of all messages in the window.
         self.pulled_ms = now_ms
         self.byte_count = 0
-        #: Sizes in bytes of what is not finished, by offset, in order.
-        self._sizes: dict[int, int] = {}
+        #: What is not finished, by offset, in order; what ran when the queue was dropped stays.
+        self._unfinished: dict[int, M] = {}
         self._waiting: deque[M] = deque()
-        #: Since when each message runs, by offset, in the order in which they were handed out.
-        self._running: dict[int, tuple[int, M]] = {}
+        #: Those among the unfinished that were handed out: their ``began_ms`` says when.
+        self._running_count = 0
         self._last_offset = -1
         self._committable = start_offset
         self._is_dropped = self._is_lost = False
@@ -90,7 +85,7 @@ class QueueWindow(Generic[M]):
     @property
     def count(self) -> int:
         """Messages that are not finished."""
-        return len(self._sizes)
+        return 0 if self._is_dropped else len(self._unfinished)
 
     @property
     def waiting_count(self) -> int:
@@ -100,18 +95,20 @@ class QueueWindow(Generic[M]):
     @property
     def running_count(self) -> int:
         """Messages that were handed out and are not finished."""
-        return len(self._running)
+        return self._running_count
 
     @property
     def bounds(self) -> tuple[int, int] | None:
         """The first and the last offset that are not finished; None when there are no such."""
-        sizes = self._sizes
-        return (next(iter(sizes)), next(reversed(sizes))) if sizes else None
+        if self._is_dropped or not self._unfinished:
+            return None
+        return next(iter(self._unfinished)), next(reversed(self._unfinished))
 
     @property
     def running_bounds(self) -> tuple[int, int] | None:
         """The lowest and the highest offset that run."""
-        return (min(self._running), max(self._running)) if self._running else None
+        running = [message.offset for message in self.running()]
+        return (min(running), max(running)) if running else None
 
     @property
     def span(self) -> int:
@@ -123,8 +120,8 @@ class QueueWindow(Generic[M]):
     def committable(self) -> int:
         """The offset to commit: everything below it is finished."""
         if not self._is_dropped:
-            sizes = self._sizes
-            end = next(iter(sizes)) if sizes else self._last_offset + 1
+            unfinished = self._unfinished
+            end = next(iter(unfinished)) if unfinished else self._last_offset + 1
             self._committable = max(self._committable, end)
         return self._committable
 
@@ -138,13 +135,16 @@ class QueueWindow(Generic[M]):
         return list(self._waiting)
 
     def running(self) -> list[M]:
-        """Messages that were handed out and are not finished, the oldest first."""
-        return [message for _, message in self._running.values()]
+        """Messages that were handed out and are not finished, those of the longest time first."""
+        if not self._running_count:
+            return []
+        return sorted([message for message in self._unfinished.values() if message.began_ms >= 0],
+                      key=_BEGAN)
 
     def began_ms(self, offset: int) -> int | None:
         """When a message that runs was handed out; None when it does not run."""
-        entry = self._running.get(offset)
-        return None if entry is None else entry[0]
+        message = self._unfinished.get(offset)
+        return None if message is None or message.began_ms < 0 else message.began_ms
 
     # --- in and out
 
@@ -155,22 +155,21 @@ class QueueWindow(Generic[M]):
         """
         if self._is_lost or not messages:
             return 0
-        found: dict[int, int] = {}
         last = self._last_offset
+        for message in messages:
+            if message.offset <= last:
+                return self._put_each(messages)
+            last = message.offset
+        unfinished = self._unfinished
         byte_count = 0
         for message in messages:
-            offset = message.offset
-            if offset <= last:
-                return self._put_each(messages)
-            last = offset
-            size = message.size
-            found[offset] = size
-            byte_count += size
+            unfinished[message.offset] = message
+            message.began_ms = -1
+            byte_count += message.size
         self._last_offset = last
-        self._sizes.update(found)
         self._waiting.extend(messages)
         self._count_bytes(byte_count)
-        return len(found)
+        return len(messages)
 
     def _count_bytes(self, change: int) -> None:
         self.byte_count += change
@@ -181,12 +180,13 @@ class QueueWindow(Generic[M]):
         added = []
         for message in messages:
             offset = message.offset
-            if offset not in self._sizes:
-                self._sizes[offset] = message.size
+            if offset not in self._unfinished:
+                self._unfinished[offset] = message
+                message.began_ms = -1
                 self._count_bytes(message.size)
                 self._last_offset = max(self._last_offset, offset)
                 added.append(message)
-        self._sizes = dict(sorted(self._sizes.items()))
+        self._unfinished = dict(sorted(self._unfinished.items()))
         self._wait_again(added)
         return len(added)
 
@@ -198,37 +198,44 @@ class QueueWindow(Generic[M]):
             waiting.clear()
         else:
             taken = [waiting.popleft() for _ in range(most)]
-        running = self._running
         for message in taken:
-            running[message.offset] = now_ms, message
+            message.began_ms = now_ms
+        self._running_count += len(taken)
         return taken
 
     def take_in_order(self, most: int, now_ms: int) -> list[M]:
         """Hand out the next messages, unless some run: for consumption in order."""
-        return [] if self._running else self.take(most, now_ms)
+        return [] if self._running_count else self.take(most, now_ms)
 
     def forget(self, messages: Iterable[M]) -> None:
         """Messages that wait are not to be handed out any more."""
         gone = {message.offset for message in messages}
         if gone and not self._is_lost:
             self._waiting = deque(each for each in self._waiting if each.offset not in gone)
-            self._count_bytes(-sum(self._sizes.pop(offset) for offset in gone))
+            self._count_bytes(-sum([self._unfinished.pop(offset).size for offset in gone]))
 
     def put_back(self, messages: Iterable[M]) -> None:
         """Have messages that run wait again, before those behind them: they will be retried."""
-        back = [message for message in messages
-                if self._running.pop(message.offset, None) is not None]
+        back = []
+        for message in messages:
+            running = self._unfinished.get(message.offset)
+            if running is not None and running.began_ms >= 0:
+                running.began_ms = -1
+                self._running_count -= 1
+                if self._is_dropped:
+                    del self._unfinished[message.offset]
+                back.append(running)
         self._wait_again(back)
 
     def _wait_again(self, messages: list[M]) -> None:
         if not messages or self._is_lost:
             return
-        messages.sort(key=_offset)
+        messages.sort(key=_OFFSET)
         waiting = self._waiting
         if not waiting or messages[-1].offset < waiting[0].offset:
             waiting.extendleft(reversed(messages))
         else:
-            self._waiting = deque(sorted((*waiting, *messages), key=_offset))
+            self._waiting = deque(sorted((*waiting, *messages), key=_OFFSET))
 
     def done(self, offset: int) -> bool:
         """A message is finished: its result counts.
@@ -236,21 +243,29 @@ class QueueWindow(Generic[M]):
         :returns: False when its result comes too late: the queue is lost, the message timed out
             and was sent back, or is no longer here for another reason.
         """
-        if self._running.pop(offset, None) is None or self._is_dropped:
+        message = self._unfinished.get(offset)
+        if message is None or message.began_ms < 0:
             return False
-        self._count_bytes(-self._sizes.pop(offset))
+        del self._unfinished[offset]
+        self._running_count -= 1
+        if self._is_dropped:
+            return False
+        self._count_bytes(-message.size)
         return True
 
     def done_all(self, messages: Iterable[M]) -> int:
         """Messages are finished; how many of the results count, see :meth:`done`."""
-        running, sizes = self._running, self._sizes
+        unfinished = self._unfinished
         count = byte_count = 0
         for message in messages:
-            offset = message.offset
-            # Of a lost queue no size is left.
-            if running.pop(offset, None) is not None and offset in sizes:
-                byte_count += sizes.pop(offset)
+            running = unfinished.get(message.offset)
+            if running is not None and running.began_ms >= 0:
+                del unfinished[message.offset]
+                byte_count += running.size
                 count += 1
+        self._running_count -= count
+        if self._is_dropped:
+            return 0
         self._count_bytes(-byte_count)
         return count
 
@@ -259,16 +274,12 @@ class QueueWindow(Generic[M]):
 
         The caller sends them back and calls :meth:`done`; results that come later do not count.
         """
-        found: list[M] = []
-        for begin_ms, message in self._running.values():
-            if len(found) == most or now_ms - begin_ms <= timeout_ms:
-                break
-            found.append(message)
-        return found
+        return [message for message in self.running()
+                if now_ms - message.began_ms > timeout_ms][:most]
 
     def correct_tags_offset(self, next_offset: int) -> None:
         """A pull found that nothing below an offset fits: commit it, if nothing is unfinished."""
-        if not self._sizes and not self._is_dropped:
+        if not self._unfinished and not self._is_dropped:
             self._committable = max(self.committable, next_offset)
 
     # --- whose it is
@@ -292,10 +303,10 @@ class QueueWindow(Generic[M]):
 
         :returns: the messages that run: their handlers are to be told that the queue is lost.
         """
-        running = [message for _, message in self._running.values()]
+        running = self.running()
         self._committable = self.committable
         self._is_dropped = self._is_lost = True
-        self._sizes.clear()
+        self._unfinished = {message.offset: message for message in running}
         self._waiting.clear()
         self._count_bytes(-self.byte_count)
         return running
@@ -325,7 +336,3 @@ class QueueWindow(Generic[M]):
     def is_idle(self, now_ms: int) -> bool:
         """Whether no pull began for so long that something must be wrong."""
         return now_ms - self.pulled_ms > IDLE_MS
-
-
-def _offset(message: Read) -> int:
-    return message.offset

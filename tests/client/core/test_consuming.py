@@ -174,7 +174,7 @@ class ReadingTests(SynchronousTestCase):
         box.start()
         box.take_all()
         [held] = [each for each in box.member.held.values() if each.queue == queue(1)]
-        [message] = [each for _, each in held.window._running.values() if each.offset == 0]
+        [message] = [each for each in held.window.running() if each.offset == 0]
         box.member.fail(held, [message])
         box.advance(20_000)
         batch = self.take(box, 10)

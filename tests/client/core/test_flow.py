@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,24 +21,17 @@ from twistmq.client.core.flow import (
     delay_after_refusal,
 )
 from twistmq.client.core.window import ByteTotal, QueueWindow
+from twistmq.client.received_message import Read
 
 QUEUE = MessageQueue("T", "b", 0)
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A message."""
-
-    offset: int
-    size: int
-
-
 def window(count: int, size: int = 1, step: int = 1, total: ByteTotal | None = None) -> (
-        QueueWindow[Sample]):
+        QueueWindow[Read]):
     """A window with some messages of a size, at offsets some steps apart."""
-    made = QueueWindow[Sample](QUEUE, 0, 0, total)
-    made.put([Sample(number * step, size) for number in range(count)])
+    made = QueueWindow[Read](QUEUE, 0, 0, total)
+    made.put([Read(number * step, size) for number in range(count)])
     return made
 
 
@@ -153,7 +145,7 @@ class CacheTests(SynchronousTestCase):
             if not flow.excess(queue, now_ms):
                 pull = flow.begin(now_ms)
                 end = queue.committable + queue.count
-                queue.put([Sample(end, PULL_BYTES)])
+                queue.put([Read(end, PULL_BYTES)])
                 flow.end(pull)
             self.assertLessEqual(total.byte_count, MIB)
         if len(set(turns)) == 10:

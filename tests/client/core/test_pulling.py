@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.wire.test_record_parts import record
+from tests.broker.wire.test_plain_record import record
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP
 from twistmq.client.core.pulling import messages_of
@@ -33,7 +33,7 @@ class MessageTests(SynchronousTestCase):
         [message] = found(data, delta=100)
         self.assertEqual((message.offset, message.body, message.value, message.size),
                          (105, b"x", b"x", len(data)))
-        self.assertIsInstance(message._record, tuple)
+        self.assertIsInstance(message._record, bytes)
         self.assertEqual(message.properties, {"a": "b"})
         self.assertEqual(message.record.queue_offset, 5)
         self.assertIs(message._record, message.record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -10,26 +11,24 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.window import IDLE_MS, LOCK_MS, ByteTotal, QueueWindow
+from twistmq.client.received_message import Read
 
 QUEUE = MessageQueue("T", "b", 0)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A message."""
-
-    offset: int
-    size: int
-
-
-def samples(*offsets: int, size: int = 10) -> list[Sample]:
+def samples(*offsets: int, size: int = 10) -> list[Read]:
     """Messages with these offsets, of so many bytes each."""
-    return [Sample(offset, size) for offset in offsets]
+    return [Read(offset, size) for offset in offsets]
 
 
-def window(*offsets: int, start: int = 0) -> QueueWindow[Sample]:
+def offsets_of(messages: Sequence[Read]) -> list[int]:
+    """Their offsets."""
+    return [message.offset for message in messages]
+
+
+def window(*offsets: int, start: int = 0) -> QueueWindow[Read]:
     """A window with messages of 10 bytes each."""
-    made = QueueWindow[Sample](QUEUE, start, 0)
+    made = QueueWindow[Read](QUEUE, start, 0)
     made.put(samples(*offsets))
     return made
 
@@ -91,8 +90,8 @@ class HandOutTests(SynchronousTestCase):
     def test_messages_are_handed_out_in_order_once(self) -> None:
         """Each message is handed out once, by as many as are asked for."""
         queue = window(1, 2, 3)
-        self.assertEqual(queue.take(2, 0), samples(1, 2))
-        self.assertEqual(queue.take(2, 0), samples(3))
+        self.assertEqual(offsets_of(queue.take(2, 0)), [1, 2])
+        self.assertEqual(offsets_of(queue.take(2, 0)), [3])
         self.assertEqual(queue.take(2, 0), [])
         self.assertEqual((queue.running_count, queue.running_bounds), (3, (1, 3)))
 
@@ -102,22 +101,22 @@ class HandOutTests(SynchronousTestCase):
         first = queue.take_in_order(2, 0)
         self.assertEqual(queue.take_in_order(2, 0), [])
         queue.done_all(first)
-        self.assertEqual(queue.take_in_order(2, 0), samples(3))
+        self.assertEqual(offsets_of(queue.take_in_order(2, 0)), [3])
 
     def test_messages_that_are_put_back_come_before_those_behind_them(self) -> None:
         """A suspended batch is tried again before anything else."""
         queue = window(1, 2, 3, 4)
         queue.put_back(queue.take_in_order(2, 0))
-        self.assertEqual(queue.take_in_order(3, 0), samples(1, 2, 3))
+        self.assertEqual(offsets_of(queue.take_in_order(3, 0)), [1, 2, 3])
         queue.put_back(samples(2))
-        self.assertEqual(queue.take(9, 0), samples(2, 4))
+        self.assertEqual(offsets_of(queue.take(9, 0)), [2, 4])
 
     def test_a_message_that_does_not_run_cannot_be_put_back(self) -> None:
         """Neither a finished message nor a waiting one is there twice after it."""
         queue = window(1, 2)
         queue.done_all(queue.take(1, 0))
         queue.put_back(samples(1, 2, 99))
-        self.assertEqual(queue.take(9, 0), samples(2))
+        self.assertEqual(offsets_of(queue.take(9, 0)), [2])
 
     def test_a_message_that_is_read_again_is_left_out(self) -> None:
         """Two pulls that overlap give each message once."""
@@ -125,7 +124,7 @@ class HandOutTests(SynchronousTestCase):
         queue.take(1, 0)
         self.assertEqual(queue.put(samples(1, 2, 3)), 1)
         self.assertEqual((queue.count, queue.byte_count), (3, 30))
-        self.assertEqual(queue.take(9, 0), samples(2, 3))
+        self.assertEqual(offsets_of(queue.take(9, 0)), [2, 3])
 
     def test_bytes_count_and_span_follow(self) -> None:
         """They are those of what is not finished."""
@@ -140,10 +139,10 @@ class HandOutTests(SynchronousTestCase):
     def test_windows_that_share_a_total_are_counted_together(self) -> None:
         """Messages that come, are finished, or are lost with their queue change the total."""
         total = ByteTotal()
-        first, second = (QueueWindow[Sample](QUEUE, 0, 0, total) for _ in range(2))
-        first.put([Sample(5, 1), Sample(6, 2), Sample(7, 4)])
+        first, second = (QueueWindow[Read](QUEUE, 0, 0, total) for _ in range(2))
+        first.put([Read(5, 1), Read(6, 2), Read(7, 4)])
         first.put(samples(3, size=8))
-        second.put([Sample(1, 16), Sample(2, 32)])
+        second.put([Read(1, 16), Read(2, 32)])
         self.assertEqual(total.byte_count, 63)
         first.take(9, 0)
         first.done(6)
@@ -207,9 +206,9 @@ class TimeOutTests(SynchronousTestCase):
         queue.take(20, 200)
         queue.take(1, 1200)
         self.assertEqual(queue.expired(1200, 1100), [])
-        self.assertEqual(queue.expired(1201, 1100), samples(0))
-        self.assertEqual(queue.expired(1301, 1100), samples(*range(16)))
-        self.assertEqual(queue.expired(1301, 1100, 2), samples(0, 1))
+        self.assertEqual(offsets_of(queue.expired(1201, 1100)), [0])
+        self.assertEqual(offsets_of(queue.expired(1301, 1100)), [*range(16)])
+        self.assertEqual(offsets_of(queue.expired(1301, 1100, 2)), [0, 1])
 
     def test_the_late_result_of_a_message_that_was_sent_back_does_not_count(self) -> None:
         """It was finished when it was sent back."""
@@ -291,7 +290,7 @@ class ModelTests(SynchronousTestCase):
             self.assertEqual([message.offset for message in taken], model.take(3))
 
     def step(
-        self, queue: QueueWindow[Sample], model: Model, kind: str, argument: int | list[int]
+        self, queue: QueueWindow[Read], model: Model, kind: str, argument: int | list[int]
     ) -> None:
         """One step of both."""
         if isinstance(argument, int):
@@ -308,13 +307,13 @@ class ModelTests(SynchronousTestCase):
             offsets = argument
             if kind == "pull":
                 offsets = [model.last + sum(argument[:end + 1]) for end in range(len(argument))]
-            queue.put([Sample(offset, offset + 1) for offset in offsets])
+            queue.put([Read(offset, offset + 1) for offset in offsets])
             model.put(offsets)
         else:
             self.end(queue, model, kind, argument)
 
     def end(
-        self, queue: QueueWindow[Sample], model: Model, kind: str, offsets: list[int]
+        self, queue: QueueWindow[Read], model: Model, kind: str, offsets: list[int]
     ) -> None:
         """Messages end, or are put back."""
         ended = [offset for offset in offsets if offset in model.running]

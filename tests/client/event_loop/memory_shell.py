@@ -19,22 +19,23 @@ __all__ = ["MemoryShell", "consumer_of"]
 T = TypeVar("T")
 
 
-class Promise(Future[Any]):
+class Promise:
     """A future of the loop; the program may be cancelled while it waits for it."""
 
     def __init__(self, cancel: Callable[[], object] | None) -> None:
-        super().__init__()
+        self.future: Future[Any] = Future()
         self._cancel = cancel
 
     def __await__(self) -> Generator[Future[Any], None, Any]:
+        future = self.future
         try:
-            if not self.is_done:
-                yield self
+            if not future.is_done:
+                yield future
         except BaseException:
-            if self._cancel is not None and not self.is_done:
+            if self._cancel is not None and not future.is_done:
                 self._cancel()
             raise
-        return self.result()
+        return future.result()
 
 
 class _Driver:
@@ -83,12 +84,12 @@ class MemoryShell(Shell):
         promise = Promise(cancel)
 
         def end(outcome: Any) -> None:
-            if promise.is_done:
+            if promise.future.is_done:
                 return
             if isinstance(outcome, Exception):
-                promise.set_error(outcome)
+                promise.future.set_error(outcome)
             else:
-                promise.set_result(outcome)
+                promise.future.set_result(outcome)
             self.ends += 1
             self.on_end(self.ends)
 

@@ -1,4 +1,4 @@
-"""Records that are cut and decoded later."""
+"""Records of the usual form, found without being decoded."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.wire.plain_record import body_of, plain_record, queue_offset_of
 from twistmq.broker.wire.record import (
     SYS_COMPRESSED,
     SYS_INNER_BATCH,
     SYS_NEED_UNWRAP,
     MessageRecord,
     StoredMessage,
+    decode_record,
     encode_record,
     host_bytes,
     records_of,
 )
-from twistmq.broker.wire.record_parts import cut_records, whole_record
 
 HOSTS = {False: host_bytes("127.0.0.1", 10911), True: host_bytes("::1", 10911)}
 FIELDS = [name for name in dir(StoredMessage) if not name.startswith("_")]
@@ -39,25 +40,40 @@ def fields(message: StoredMessage) -> list[object]:
     return [value for name in FIELDS if not callable(value := getattr(message, name))]
 
 
-class CutTests(SynchronousTestCase):
+def cut_records(data: bytes) -> list[StoredMessage | bytes]:
+    """The plain records as bytes, the others decoded."""
+    found: list[StoredMessage | bytes] = []
+    position = 0
+    while position < len(data):
+        _, end = plain_record(data, position)
+        if end:
+            found.append(data[position:end])
+            position = end
+        else:
+            record = decode_record(data, position)
+            found.append(record)
+            position += record.size
+    return found
+
+
+class PlainRecordTests(SynchronousTestCase):
     """Bytes of a pull's answer."""
 
-    def test_parts_are_the_record(self) -> None:
-        """Offset, size and body are there without decoding, and the three pieces are the bytes."""
+    def test_a_plain_record_is_found_without_being_decoded(self) -> None:
+        """Where it and its body end, its body and its offset."""
         data = record(b"one") + record(b"", offset=6)
-        found = cut_records(data)
-        parts = [each for each in found if isinstance(each, tuple)]
-        self.assertEqual([(each[0], each[3]) for each in parts], [(5, b"one"), (6, b"")])
-        self.assertEqual(sum(each[1] for each in parts), len(data))
-        self.assertEqual(b"".join(b"".join(each[2:]) for each in parts), data)
+        body_end, end = plain_record(data, 0)
+        self.assertEqual((data[body_end - 3:body_end], end), (b"one", len(record(b"one"))))
+        self.assertEqual(plain_record(data, end), (end + 88, len(data)))
+        self.assertEqual((body_of(data[:end]), body_of(data[end:])), (b"one", b""))
+        self.assertEqual((queue_offset_of(data), queue_offset_of(data, end)), (5, 6))
 
     def test_records_of_other_forms_are_decoded(self) -> None:
         """Those whose bodies are not what a program sees, of V2, and of IPv6."""
         for data in (record(b"x", sys_flag=SYS_COMPRESSED), record(b"x", is_v6=True),
                      record(b"x", sys_flag=SYS_INNER_BATCH | SYS_NEED_UNWRAP),
                      record(b"x", topic="t" * 128)):
-            [found] = cut_records(data)
-            self.assertIsInstance(found, StoredMessage)
+            self.assertEqual(plain_record(data, 0), (0, 0))
 
     def test_a_body_whose_crc_differs_is_refused(self) -> None:
         """Before anything asks for it."""
@@ -94,7 +110,7 @@ class CutTests(SynchronousTestCase):
                 expected = str(error)
             try:
                 found: object = [
-                    fields(whole_record(each) if isinstance(each, tuple) else each)
+                    fields(decode_record(each) if isinstance(each, bytes) else each)
                     for each in cut_records(data)]
             except StoreDamaged as error:
                 found = str(error)
