@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -67,6 +67,11 @@ def produce(
             sys.exit(EXIT_FAILED)
 
 
+#: Requests under way: of single messages, and of batches.
+_MESSAGES_MAX: Final = 2048
+_BATCHES_MAX: Final = 64
+
+
 def _outcome(error: BaseException) -> str:
     """Say of a message whose send failed whether it may be stored all the same."""
     from twistmq.client.errors import Full, NoRoute, OptionError, RequestRefused, SendFailed
@@ -79,39 +84,42 @@ def _outcome(error: BaseException) -> str:
 def _send_all(
     producer: Any, messages: Iterable[Message], batch: int, bar: Bar
 ) -> Counter[str]:
-    """Send messages, many under way at once; :returns: how many failed, by what is known of them.
+    """Send messages, many requests under way at once.
 
-    A batch that fails ends it.
+    :returns: how many messages failed, by what is known of them.
     """
     failed: Counter[str] = Counter()
     first: BaseException | None = None
-    waiting: list[Any] = []
+    waiting: deque[tuple[Any, int]] = deque()
     group: list[Message] = []
 
     def settle(most: int) -> None:
         nonlocal first
         while len(waiting) > most:
-            error = waiting.pop(0).exception()
+            future, count = waiting.popleft()
+            error = future.exception()
             if error is not None:
-                failed[_outcome(error)] += 1
+                failed[_outcome(error)] += count
                 if first is None:
                     first = error
                     click.echo(f"twistmq: {error}", err=True)
-            bar.add(1)
+            bar.add(count)
+
+    def send_group() -> None:
+        waiting.append((producer.send_batch_soon(group), len(group)))
+        settle(_BATCHES_MAX)
 
     for message in messages:
         if batch > 1:
             group.append(message)
             if len(group) == batch:
-                producer.send_batch(group)
-                bar.add(len(group))
+                send_group()
                 group = []
             continue
-        waiting.append(producer.send_soon(message))
-        settle(2048)
+        waiting.append((producer.send_soon(message), 1))
+        settle(_MESSAGES_MAX)
     if group:
-        producer.send_batch(group)
-        bar.add(len(group))
+        send_group()
     producer.flush()
     settle(0)
     bar.end()

@@ -126,7 +126,7 @@ class CommandTests(TestCase):
         def script(request: RemotingCommand) -> bytes | None:
             if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
                 return answer(request, body=route_body({"a": {0: server.address}}))
-            if request.code != RequestCode.SEND_MESSAGE_V2:
+            if request.code not in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
                 return answer(request)
             if replies[0] == "lost":
                 raise ConnectionError
@@ -137,12 +137,13 @@ class CommandTests(TestCase):
                                 ("late", "2 messages may not have been stored"),
                                 ("lost", "2 messages may not have been stored")):
                 replies[:] = [reply]
-                found = CliRunner().invoke(
-                    twistmq, ["produce", "t", "--timeout", "0.3", "-n", server.address],
-                    input="x\ny\n")
-                self.assertEqual((found.exit_code, found.output.splitlines()[-1]),
-                                 (1, f"twistmq: {said}"), msg=reply)
-                self.assertEqual(found.output.count("stored"), 1, msg=reply)
+                for batch in ("1", "2"):
+                    found = CliRunner().invoke(
+                        twistmq, ["produce", "t", "--timeout", "0.3", "-n", server.address,
+                                  "--batch", batch], input="x\ny\n")
+                    self.assertEqual((found.exit_code, found.output.splitlines()[-1]),
+                                     (1, f"twistmq: {said}"), msg=reply)
+                    self.assertEqual(found.output.count("stored"), 1, msg=reply)
 
         server = ScriptedServer(script)
         self.addCleanup(server.close)
