@@ -8,17 +8,21 @@ Apache's master takes any number, and counts it as an acknowledgement.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twistmq.plugins.ha.frames import ReportReader, StreamBroken, encode_head, slave_id_of
 from twistmq.plugins.ha.lag import Lag
 from twistmq.plugins.ha.rate import ByteRate
+from twistmq.plugins.ha.settings import TLS
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Settings
     from twistmq.broker.api.store import MessageStore
 
 __all__ = ["Sender"]
+
+#: A handshake of TLS 1 begins with these two bytes.
+_TLS_HELLO: Final = 0x1603
 
 
 class Sender:
@@ -79,6 +83,8 @@ class Sender:
                 return log.min_offset
             return max(log.min_offset, log.max_offset - log.max_offset % log.file_size)
         if not log.min_offset <= offset <= log.max_offset:
+            if offset >> 48 == _TLS_HELLO:
+                raise StreamBroken(f"it speaks TLS, and {TLS} is false here")
             raise StreamBroken(f"it asks for {offset}, but the log has bytes from "
                                f"{log.min_offset} to {log.max_offset}")
         return offset

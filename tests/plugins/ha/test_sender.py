@@ -81,6 +81,9 @@ class SenderTests(SynchronousTestCase):
             self.assertRaises(StreamBroken, self.sender().received,
                               report.to_bytes(8, "big", signed=True), 0)
         self.assertRaises(StreamBroken, self.sender().received, b"GET / HTTP/1.1\r\n", 0)
+        hello = bytes.fromhex("16030100f8010000f40303")
+        error = self.assertRaises(StreamBroken, self.sender().received, hello, 0)
+        self.assertEqual(str(error), "it speaks TLS, and ha.tls is false here")
         sender = self.sender(1)
         sender.frames(1000, 0)
         assert sender.next_offset is not None
