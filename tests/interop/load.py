@@ -33,14 +33,15 @@ class Load:
 
     :param run: the first number of its bodies; another for each load of a test.
     :param size_max: of the filling, bytes; most are much smaller.
+    :param pause: of a sender between two sends, seconds.
     """
 
     def __init__(
         self, address: str, run: int = 0, *, senders: int = 4, window: int = 64,
-        size_max: int = 4000, topic: str = "T",
+        size_max: int = 4000, topic: str = "T", pause: float = 0,
     ) -> None:
         self.address, self.run, self.topic = address, run, topic
-        self._window, self._size_max = window, size_max
+        self._window, self._size_max, self._pause = window, size_max, pause
         self._lock = threading.Lock()
         #: By body the code of its answer.
         self.answers: dict[bytes, int] = {}
@@ -128,6 +129,8 @@ class Load:
                 body + b"x" * int(self._size_max ** chance.random()))))
             if len(waiting) >= self._window:
                 self._take(client, *waiting.popleft())
+            if self._pause:
+                self._stops.wait(self._pause)
         while waiting:
             self._take(client, *waiting.popleft())
 

@@ -23,7 +23,7 @@ from tests.interop.replicas import Group, Replica, end_of, same_log, slaves_of
 from tests.interop.servers import rss_anon_kib, wait_until
 
 __all__ = ["GROWTH_MAX_KIB", "SLOW_BYTES", "Strain", "four_slaves", "open_sockets",
-           "probe", "slow_peer", "stall"]
+           "probe", "slow_peer", "soak", "stall"]
 
 #: What a slave that reads nothing may cost its master, KiB.
 GROWTH_MAX_KIB: Final = 4 * 1024
@@ -220,6 +220,42 @@ def slow_peer(folder: Path, seconds: float, kib_max: int = GROWTH_MAX_KIB) -> St
         strain.demand("late sends", load.count(12) - late, 0)
         strain.figures |= {"the peer is behind, bytes": behind,
                            "it read in a second": peer.read_bytes / seconds}
+        same_log(master, [slave])
+    return strain
+
+
+def soak(folder: Path, seconds: float, kib_max: int = GROWTH_MAX_KIB) -> Strain:
+    """Let a SYNC_MASTER and its slave work for long: nothing of either may grow.
+
+    :param seconds: in four parts; the most memory of the last is compared with that of the first.
+    """
+    strain = Strain()
+    with Group(folder) as group:
+        master = group.ours("master", brokerRole="SYNC_MASTER", inSyncReplicas="2")
+        slave = group.ours("slave", brokerRole="SLAVE", brokerId="1")
+        pair = {"master": master, "slave": slave}
+        master.start()
+        slave.start()
+        with Load(master.address, senders=2, window=4, size_max=1000, pause=0.004) as load:
+            wait_until("the slave is there", lambda: _count(master) == 1)
+            load.wait_for(100)
+            late, sent = load.count(12), load.count()
+            sockets = {name: open_sockets(each.pid) for name, each in pair.items()}
+            parts = []
+            with Watch(load.silence) as silence:
+                for _ in range(4):
+                    with _memory(master) as of_master, _memory(slave) as of_slave:
+                        load.rate(seconds / 4)
+                    parts.append({"master": of_master.most, "slave": of_slave.most})
+            strain.figures["messages"] = load.count() - sent
+            for name, each in pair.items():
+                strain.figures[f"MiB of the {name}"] = parts[-1][name] / 1024
+                strain.demand(f"KiB more, {name}", parts[-1][name] - parts[0][name], kib_max)
+                strain.demand(f"sockets more, {name}",
+                              open_sockets(each.pid) - sockets[name], _SPARE)
+        strain.demand("late sends", load.count(12) - late, 0)
+        strain.figures["the longest wait for an answer, s"] = silence.most
+        strain.problems += load.failures
         same_log(master, [slave])
     return strain
 

@@ -5,12 +5,13 @@
     python -m tests.long.replication restart [--times 20]
     python -m tests.long.replication cuts [--times 200]
     python -m tests.long.replication stall|slow|probe [--times 60]
+    python -m tests.long.replication soak [--times 3600]
     python -m tests.long.replication slaves [--times 20000]
 
 Pairs: A is ours and ours; B a master of 5.3.3 and C a slave of it; D and E the same of 4.9.4. Each
 prints its counts; it ends with status 1 when a message was lost or stored twice, or the logs are
 not the same in the end. ``--seconds`` bounds kills, restarts and cuts: then there are fewer.
-``stall`` and the next two take so many seconds, ``slaves`` sends so many messages. The rows of
+``stall`` and the next three take so many seconds, ``slaves`` sends so many messages. The rows of
 ``tests/plugins/ha/ACCEPTANCE.md`` say what each shows.
 """
 
@@ -30,6 +31,7 @@ from tests.interop.replica_strain import (
     four_slaves,
     probe,
     slow_peer,
+    soak,
     stall,
 )
 
@@ -38,7 +40,7 @@ BACK_SECONDS = {"A": 6.0, "B": 11.0, "D": 11.0}
 #: By name: the function, and its seconds or messages.
 STRAINS: dict[str, tuple[Callable[[Path, int], Strain], int]] = {
     "stall": (stall, 60), "slow": (slow_peer, 60), "probe": (probe, 60),
-    "slaves": (four_slaves, 20_000)}
+    "soak": (soak, 3600), "slaves": (four_slaves, 20_000)}
 
 #: Of ``stall``; the link is closed at 20 s, and a look each second at what is silent.
 STALL_MOST = {"closed after s": 22, "KiB more": GROWTH_MAX_KIB}

@@ -1,6 +1,7 @@
 """What strangers, and slaves that do not read, cost a master that is a process of its own.
 
-``python -m tests.long.replication stall``, ``slow`` and ``probe`` take a minute each.
+``python -m tests.long.replication stall``, ``slow`` and ``probe`` take a minute each, ``soak`` an
+hour.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.hostile.case import BUG_MARKS
 from tests.interop.load import Load
-from tests.interop.replica_strain import open_sockets, probe, slow_peer, stall
+from tests.interop.replica_strain import open_sockets, probe, slow_peer, soak, stall
 from tests.interop.replicas import Group, OurReplica
 from tests.interop.servers import rss_anon_kib, wait_until
 
@@ -54,6 +55,10 @@ class StrainTests(SynchronousTestCase):
         strain = slow_peer(self.folder, 3, _FIRST_KIB)
         self.assertEqual(strain.problems, [])
         self.assertEqual(strain.figures["slaves"], 2)
+
+    def test_nothing_of_a_pair_grows_while_it_works(self) -> None:
+        """No send is late, and the logs are the same at the end; the long form takes an hour."""
+        self.assertEqual(soak(self.folder, 4, _FIRST_KIB).problems, [])
 
     def test_connections_that_come_and_go(self) -> None:
         """The slave keeps its link; descriptors are bounded and given back."""
