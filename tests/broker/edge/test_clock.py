@@ -125,5 +125,6 @@ class LargeBlocksTests(SynchronousTestCase):
         """)
         printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                                  check=True).stdout.split()
-        self.assertLess(float(printed[0]), 1.2)
+        # 1.36 with holes, 1.08 to 1.22 without them.
+        self.assertLess(float(printed[0]), 1.3)
         self.assertLess(float(printed[1]), 12)
