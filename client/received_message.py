@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Read:
-    """What was read of a queue, as its window knows it.
+    """A message that was read, with no more than the window of its queue needs.
 
     :param offset: its logical index in its queue.
     :param size: bytes of its record.

@@ -15,6 +15,10 @@ from zlib import crc32
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.wire.big_endian import int32_at, int64_at
 from twistmq.broker.wire.record import (
+    BODY_CRC_POSITION,
+    BODY_LENGTH_POSITION,
+    BODY_POSITION,
+    MAGIC_POSITION,
     MAGIC_V1,
     QUEUE_OFFSET_POSITION,
     RECORD_SIZE_MIN,
@@ -24,6 +28,7 @@ from twistmq.broker.wire.record import (
     SYS_INNER_BATCH,
     SYS_NEED_UNWRAP,
     SYS_STORE_HOST_V6,
+    ends_after_body,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["body_of", "plain_record", "queue_offset_of"]
 
-#: Where the body begins, with two IPv4 addresses before it, and where its length stands.
-_BODY: Final = 88
-_BODY_LENGTH: Final = 84
-_MAGIC: Final = 4
-_BODY_CRC: Final = 8
 _UNUSUAL: Final = (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6 | SYS_COMPRESSED | SYS_INNER_BATCH
                    | SYS_NEED_UNWRAP)
 
@@ -54,24 +54,16 @@ def plain_record(data: bytes, position: int) -> tuple[int, int]:
     if total - start < RECORD_SIZE_MIN:
         raise StoreDamaged(f"no record at byte {position}: {total - start} bytes left")
     size: i64 = int32_at(data, start)
-    body_length: i64 = int32_at(data, start + _BODY_LENGTH)
+    body_length: i64 = int32_at(data, start + BODY_LENGTH_POSITION)
     sys_flag: i64 = int32_at(data, start + SYS_FLAG_POSITION)
-    magic: i64 = int32_at(data, start + _MAGIC)
-    begin: i64 = start + _BODY
+    magic: i64 = int32_at(data, start + MAGIC_POSITION)
+    begin: i64 = start + BODY_POSITION
     at: i64 = begin + body_length
     end: i64 = start + size
-    if magic != MAGIC_V1 or sys_flag & _UNUSUAL or body_length < 0 or end > total or at + 3 > end:
+    if (magic != MAGIC_V1 or sys_flag & _UNUSUAL or body_length < 0 or end > total
+            or not ends_after_body(data, at, end)):
         return 0, 0
-    # Topic and properties begin here, and end where the record does.
-    topic_length: i64 = data[at]
-    properties: i64 = at + 3 + topic_length
-    if properties > end:
-        return 0, 0
-    high: i64 = data[properties - 2]
-    low: i64 = data[properties - 1]
-    if high > 0x7F or properties + (high << 8 | low) != end:
-        return 0, 0
-    crc: i64 = int32_at(data, start + _BODY_CRC)
+    crc: i64 = int32_at(data, start + BODY_CRC_POSITION)
     if body_length and crc32(data[begin:at]) & 0x7FFFFFFF != crc:
         raise StoreDamaged(f"record at byte {position}: the body's CRC does not match")
     return at, end
@@ -84,4 +76,4 @@ def queue_offset_of(record: bytes, position: int = 0) -> int:
 
 def body_of(record: bytes) -> bytes:
     """The body of a plain record."""
-    return record[_BODY:_BODY + int32_at(record, _BODY_LENGTH)]
+    return record[BODY_POSITION:BODY_POSITION + int32_at(record, BODY_LENGTH_POSITION)]

@@ -33,6 +33,7 @@ __all__ = [
     "check_record",
     "decode_record",
     "encode_record",
+    "ends_after_body",
     "has_queue_entry",
     "host_bytes",
     "host_parts",
@@ -86,11 +87,16 @@ RECORD_LAYOUT: Final[tuple[tuple[str, str, str], ...]] = (
     ("body_length", "i", "4, then the body; topic and properties follow"),
 )
 
-#: Where single fields start, in bytes; up to the born host they do not depend on the system flag.
+#: Where single fields start, in bytes; up to the born host they do not depend on the system flag,
+#: and those of the body are right with two IPv4 addresses.
+MAGIC_POSITION: Final = 4
+BODY_CRC_POSITION: Final = 8
 QUEUE_OFFSET_POSITION: Final = 20
 PHYSICAL_OFFSET_POSITION: Final = 28
 SYS_FLAG_POSITION: Final = 36
 STORE_TIMESTAMP_POSITION: Final = 56
+BODY_LENGTH_POSITION: Final = 84
+BODY_POSITION: Final = 88
 
 #: Longest topic V1 can say, longest topic V2 can say and longest property string, in bytes.
 TOPIC_LENGTH_V1_MAX: Final = 127
@@ -122,8 +128,7 @@ def _prefix(born_format: str, store_format: str) -> struct.Struct:
 #: The fixed part by (sys_flag >> 4) & 3: the two address bits are neighbours.
 _PREFIX_V4: Final = _prefix("8s", "8s")
 _PREFIXES: Final = (_PREFIX_V4, _prefix("20s", "8s"), _prefix("8s", "20s"), _prefix("20s", "20s"))
-#: Bytes of the fixed part with two IPv4 addresses, and how many more an IPv6 address takes.
-_PREFIX_SIZE: Final = 88
+#: How many bytes an IPv6 address takes more than an IPv4 one.
 _V6_MORE: Final = 12
 
 
@@ -547,7 +552,7 @@ def records_of(data: bytes) -> list[StoredMessage]:
             records.append(decode_record(data, position))
             position += records[-1].size
             continue
-        body = data[position + _PREFIX_SIZE : at]
+        body = data[position + BODY_POSITION : at]
         if body and zlib.crc32(body) & 0x7FFFFFFF != fixed[2]:
             raise StoreDamaged(f"record at byte {position}: the body's CRC does not match")
         properties = at + 3 + data[at]
@@ -575,15 +580,27 @@ def usual_record(data: bytes, position: int) -> tuple[tuple[Any, ...], int, int]
     size: int = fixed[0]
     body_length: int = fixed[14]
     end = position + size
-    at = position + _PREFIX_SIZE + body_length
+    at = position + BODY_POSITION + body_length
     if (fixed[1] != MAGIC_V1 or fixed[7] & (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
-            or body_length < 0 or end > len(data) or at + 3 > end):
-        return (), 0, 0
-    properties = at + 3 + data[at]
-    if properties > end or data[properties - 2] > 0x7F or properties + (
-            data[properties - 2] << 8 | data[properties - 1]) != end:
+            or body_length < 0 or end > len(data) or not ends_after_body(data, at, end)):
         return (), 0, 0
     return fixed, at, end
+
+
+def ends_after_body(data: bytes, at: i64, end: i64) -> bool:
+    """Whether a topic of V1 and properties, which begin at ``at``, end where the record does.
+
+    :param end: within the data.
+    """
+    if at + 3 > end:
+        return False
+    topic_length: i64 = data[at]
+    properties: i64 = at + 3 + topic_length
+    if properties > end:
+        return False
+    high: i64 = data[properties - 2]
+    low: i64 = data[properties - 1]
+    return high <= 0x7F and properties + (high << 8 | low) == end
 
 
 def properties_text(record: bytes) -> str:
@@ -596,7 +613,7 @@ def properties_text(record: bytes) -> str:
     if size < RECORD_SIZE_MIN:
         raise StoreDamaged(f"no record: {size} bytes")
     sys_flag: i64 = record[SYS_FLAG_POSITION + 3]
-    at: i64 = _PREFIX_SIZE + _V6_MORE * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1))
+    at: i64 = BODY_POSITION + _V6_MORE * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1))
     if at > size:
         raise StoreDamaged(f"no record: {size} bytes")
     length: i64 = int32_at(record, at - 4)
@@ -690,5 +707,5 @@ def host_text(host: bytes) -> str:
 
 
 assert _PREFIX_V4.size == RECORD_SIZE_MIN - 3
-assert [each.size - _PREFIX_SIZE for each in _PREFIXES] == [0, _V6_MORE, _V6_MORE, 2 * _V6_MORE]
-assert _PREFIX_SIZE <= RECORD_SIZE_MIN
+assert [each.size - BODY_POSITION for each in _PREFIXES] == [0, _V6_MORE, _V6_MORE, 2 * _V6_MORE]
+assert BODY_POSITION <= RECORD_SIZE_MIN

@@ -69,7 +69,7 @@ class QueueWindow(Generic[M]):
         #: When the last pull began, and the bytes of all messages in the window.
         self.pulled_ms = now_ms
         self.byte_count = 0
-        #: What is not finished, by offset, in order; what ran when the queue was dropped stays.
+        #: Messages that are not finished, by offset, in order. After a drop: those that run.
         self._unfinished: dict[int, M] = {}
         self._waiting: deque[M] = deque()
         #: Those among the unfinished that were handed out: their ``began_ms`` says when.
