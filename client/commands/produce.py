@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["produce"]
 
+#: Requests under way: of single messages, and of batches.
+_MESSAGES_MAX: Final = 2048
+_BATCHES_MAX: Final = 64
+
 
 @click.command()
 @click.argument("topic")
@@ -67,11 +71,6 @@ def produce(
             sys.exit(EXIT_FAILED)
 
 
-#: Requests under way: of single messages, and of batches.
-_MESSAGES_MAX: Final = 2048
-_BATCHES_MAX: Final = 64
-
-
 def _outcome(error: BaseException) -> str:
     """Say of a message whose send failed whether it may be stored all the same."""
     from twistmq.client.errors import Full, NoRoute, OptionError, RequestRefused, SendFailed
@@ -89,20 +88,17 @@ def _send_all(
     :returns: how many messages failed, by what is known of them.
     """
     failed: Counter[str] = Counter()
-    first: BaseException | None = None
     waiting: deque[tuple[Any, int]] = deque()
     group: list[Message] = []
 
     def settle(most: int) -> None:
-        nonlocal first
         while len(waiting) > most:
             future, count = waiting.popleft()
             error = future.exception()
             if error is not None:
-                failed[_outcome(error)] += count
-                if first is None:
-                    first = error
+                if not failed:
                     click.echo(f"twistmq: {error}", err=True)
+                failed[_outcome(error)] += count
             bar.add(count)
 
     def send_group() -> None:
