@@ -91,13 +91,13 @@ def _count(master: Replica) -> int:
     return len(slaves_of(master.address).ha_connection_info)
 
 
-def _memory(master: Replica) -> Watch:
-    """Watches the most anonymous memory a master has, KiB.
+def _memory(replica: Replica) -> Watch:
+    """Watch the most anonymous memory that a broker has, KiB.
 
     The highest of one time is compared with the highest of another: while the message index is
-    written, every ten seconds, a master has ten MiB more, with a slave or without one.
+    written, every ten seconds, a broker has ten MiB more, with a slave or without one.
     """
-    return Watch(lambda: rss_anon_kib(master.pid))
+    return Watch(lambda: rss_anon_kib(replica.pid))
 
 
 def _measure(load: Load, master: Replica, seconds: float) -> tuple[float, float]:
