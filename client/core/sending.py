@@ -129,17 +129,16 @@ class Sending(msgspec.Struct):
 
     def attempt(self) -> None:
         """Begin an attempt."""
-        route = self._sender.client.routes.known(self._message.topic)
-        if route is None or not route.write_queues:
+        sender, topic = self._sender, self._message.topic
+        route = sender.client.routes.known(topic)
+        if route is None or not route.write_queues or topic in sender.finding:
             # One without a queue may have a master again.
             self._find_route(again=route is not None)
         else:
             self._send(route)
 
     def _find_route(self, *, again: bool) -> None:
-        routes = self._sender.client.routes
-        finding = self._sender.client.tasks.spawn(
-            routes.find_for_send(self._message.topic, again=again), "route for a send")
+        finding = self._sender.find_route(self._message.topic, again=again)
         self._begin_ms = self._sender.client.tasks.now_ms
         self._broker_name = ""
         self._timer = self._sender.client.tasks.later(
@@ -304,6 +303,9 @@ class Sender:
         self.is_plain = client.engine.is_plain
         self._is_intercepted = bool(client.interceptors)
         self._templates: dict[tuple[object, ...], RequestTemplate] = {}
+        #: The questions for routes under way, by topic. Sends of a topic wait for one answer, also
+        #: when the route is known meanwhile: those that began first are written first.
+        self.finding: dict[str, Task[Route]] = {}
         #: Records what is sent; None: the producer is not traced.
         self.trace: SendTrace | None = None
         #: Answers brokers that ask about transactions; None: the producer sends none.
@@ -336,6 +338,17 @@ class Sender:
         bound_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
         now_ms = client.tasks.now_ms
         Sending(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
+
+    def find_route(self, topic: str, *, again: bool) -> Task[Route]:
+        """Ask for the route of a topic, or wait with the sends that do; see ``find_for_send``."""
+        finding = self.finding.get(topic)
+        if finding is None:
+            client = self.client
+            finding = self.finding[topic] = client.tasks.spawn(
+                client.routes.find_for_send(topic, again=again), "route for a send")
+            # Called before the sends are: what they begin does not wait for this answer.
+            finding.when_done(lambda _: self.finding.pop(topic, None))
+        return finding
 
     def _queue_fault(self, message: Outgoing, queue: MessageQueue) -> OptionError | None:
         """The error when a message cannot be sent to a queue that the caller gave."""

@@ -151,6 +151,24 @@ class AttemptTests(SendCase):
         found = {self.send("U").queue.queue_id for _ in range(16)}
         self.assertEqual(found, {0, 1, 2, 3})
 
+    def test_sends_that_wait_for_a_route_stay_in_their_order(self) -> None:
+        """Also when the route is known before those that wait for it go on."""
+        queue = MessageQueue("T", "a", 1)
+
+        def begin(body: bytes) -> None:
+            self.sender.begin(self.sender.prepare(Message(topic="T", body=body)),
+                              lambda _: None, queue)
+
+        self.box.core.routes.on_change.append(lambda _: begin(b"3"))
+        begin(b"1")
+        begin(b"2")
+        self.box.advance(10)
+        begin(b"4")
+        self.box.advance(10)
+        self.assertEqual([command.body for where, command in self.box.requests if where == A],
+                         [b"1", b"2", b"3", b"4"])
+        self.assertEqual(self.sender.finding, {})
+
     def test_brokers_without_a_master_or_permission_get_nothing(self) -> None:
         """Only queues that may be written to are chosen."""
         data = route({"a": A, "b": B})
