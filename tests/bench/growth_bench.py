@@ -49,6 +49,9 @@ COUNTS = {"topics": (1, 100, 1000, 10_000, 80_000), "connections": (1, 100, 1000
 #: Files that a broker opens besides those of its queues and its connections, generously.
 OTHER_FILES = 500
 IN_FLIGHT = 256
+#: Messages of a round that differ, each with keys of its own: to 80,000 topics in turn they are one
+#: a queue. As many in each row, since the index of few keys stays in the processor's cache.
+MESSAGES = 320_000
 CONNECTIONS = 4
 PULL_COUNT = 32
 #: The body of a message that fills a store, bytes, and the seconds of a burst of them.
@@ -85,7 +88,7 @@ def send_turns(
     endpoint = wire_bench.Endpoint(server.endpoint)
     selector = selectors.DefaultSelector()
     window = max(1, IN_FLIGHT // connections)
-    count = max(window, len(topics) * QUEUES // connections, 4096 // connections)
+    count = max(window, MESSAGES // connections)
     links = []
     for number in range(connections):
         frames = [wire_bench.send_frame(
@@ -132,8 +135,10 @@ def send_to_topics(server: Twistmq, count: int, seconds: float) -> tuple[float, 
 
 
 def make_topics(server: Twistmq, count: int, seconds: float) -> None:
-    """Send to each topic, which makes it."""
+    """Send to each topic, which makes it, and let a stop make the files of all queues."""
     send_to_topics(server, count, max(seconds, count / 1000))
+    server.stop(STOP_SECONDS)
+    server.start()
 
 
 def send_by_connections(server: Twistmq, count: int, seconds: float) -> tuple[float, float]:
