@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.plugins.ha.pair import wait_until
 from twistmq.broker.admin import roles
 from twistmq.broker.admin.roles import follow_master, promote_slave
 from twistmq.broker.admin.rows import Row
@@ -65,8 +66,9 @@ class CommandTests(SynchronousTestCase):
         self.assertIn("it is SLAVE now, and that is saved in its settings", str(rows[2][3]))
         self.assertIn("it is ASYNC_MASTER now; its settings must have", str(rows[4][3]))
         self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
-        self.assertEqual(self.members(),
-                         {0: self.second.broker_address, 1: self.first.broker_address})
+        # Each registers by itself.
+        wait_until(lambda: self.members() == {
+            0: self.second.broker_address, 1: self.first.broker_address}, "both are registered")
         self.assertIn("already",
                       str(self.assertRaises(AdminError, self.promote, self.second)))
 
