@@ -24,7 +24,7 @@ def check_json_file(
     path: Path, report: Report, running: bool,
     decode: Callable[[bytes], object] = json_dialect.decode,
 ) -> None:
-    """Count a file, and report an error of its reading; an empty one is as good as its backup.
+    """Count a file, and report an error of its reading; a missing file is not counted.
 
     :param running: its owner may be writing it.
     :param decode: reads the file; a ValueError or a WireError says what is wrong.
@@ -35,17 +35,11 @@ def check_json_file(
         wrong = _error(path, decode)
         if wrong is None:
             return
-    if wrong == _EMPTY:
-        # Apache's broker empties a file before it writes it. What a kill in between leaves is read
-        # as the backup, or as no file when there is none yet.
-        path = path.with_name(path.name + ".bak")
-        wrong = _error(path, decode)
-        if wrong == _EMPTY or not path.exists():
-            report.note(f"{report.shown(path.with_suffix(''))} is empty and has no backup: it "
-                        "counts as missing")
-            return
-    if wrong is not None:
-        report.problem(path, None, "JSON", wrong)
+    backup = path.with_name(path.name + ".bak")
+    if wrong == _EMPTY and backup.exists() and _error(backup, decode) is None:
+        # A crash came between the backup and the new file; the backup is what counts.
+        return
+    report.problem(path, None, "JSON", str(wrong))
 
 
 def _error(path: Path, decode: Callable[[bytes], object]) -> str | None:

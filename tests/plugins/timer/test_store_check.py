@@ -344,13 +344,10 @@ class DamageTests(TimerStoreCase):
         """Metrics that are no JSON, or JSON of another kind; an empty file has its backup."""
         path = self.root / "config" / "timermetrics"
         whole = path.read_bytes()
-        backup = path.with_name("timermetrics.bak")
-        backup.unlink(missing_ok=True)
-        for wrong in (whole[:-5], b'{"timingCount":[]}'):
+        for wrong in (whole[:-5], b'{"timingCount":[]}', b""):
             path.write_bytes(wrong)
+            path.with_name("timermetrics.bak").unlink(missing_ok=True)
             [line] = check(self.root)[0]
             self.assertTrue(line.startswith("config/timermetrics: expected JSON, found "), msg=line)
-        path.write_bytes(b"")
-        self.is_named()
-        backup.write_bytes(whole)
+        path.with_name("timermetrics.bak").write_bytes(whole)
         self.is_named()
