@@ -51,7 +51,7 @@ class Stores:
                     slave.start()
                 same_log(master, slaves.values(), 300)
                 for name, slave in slaves.items():
-                    self._wait_for_tables(slave)
+                    self._wait_for_tables(slave, name)
                     slave.end(ENDS[how])
                     shutil.copytree(slave.log_folder.parent, folder / f"{name}-{how}/store")
 
@@ -62,16 +62,22 @@ class Stores:
                 else group.apache(name, kind, **settings))
 
     @staticmethod
-    def _wait_for_tables(slave: Replica) -> None:
-        """Wait until a slave has saved its master's tables."""
+    def _wait_for_tables(slave: Replica, name: str) -> None:
+        """Wait until a slave has saved its master's tables.
+
+        Apache's empties a file before it writes it. Only from the second time on is there a backup.
+        """
         folder = slave.log_folder.parent / "config"
         words = {"topics.json": "ExchangeA", "subscriptionGroup.json": "exchange_group",
                  "consumerOffset.json": "ExchangeA@exchange_group"}
+        if name == "java-5.3.3":
+            # The last table of a round; 4.9.4 has none.
+            words["messageRequestMode.json"] = "{"
 
         def are_saved() -> bool:
             try:
-                return all(word in (folder / name).read_text()
-                           for name, word in words.items())
+                return all(word in (folder / table).read_text()
+                           for table, word in words.items())
             except FileNotFoundError:
                 return False
 
