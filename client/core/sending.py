@@ -303,8 +303,8 @@ class Sender:
         self.is_plain = client.engine.is_plain
         self._is_intercepted = bool(client.interceptors)
         self._templates: dict[tuple[object, ...], RequestTemplate] = {}
-        #: The questions for routes under way, by topic. Sends of a topic wait for one answer, also
-        #: when the route is known meanwhile: those that began first are written first.
+        #: The questions for routes under way, by topic. Sends of a topic wait for the same answer,
+        #: also when the route is known meanwhile. So they are written in the order they began in.
         self.finding: dict[str, Task[Route]] = {}
         #: Records what is sent; None: the producer is not traced.
         self.trace: SendTrace | None = None
@@ -346,7 +346,7 @@ class Sender:
             client = self.client
             finding = self.finding[topic] = client.tasks.spawn(
                 client.routes.find_for_send(topic, again=again), "route for a send")
-            # Called before the sends are: what they begin does not wait for this answer.
+            # It goes first: a send that begins when the answer is there does not wait for it.
             finding.when_done(lambda _: self.finding.pop(topic, None))
         return finding
 
