@@ -313,7 +313,7 @@ class MessageStore:
         """
         if not records:
             return
-        now_ms = self._store_time_ms()
+        began_ms, now_ms = self._steady_ms(), self._store_time_ms()
         log, queues = self.commit_log, self.queues
         start = log.max_offset
         light = self._light
@@ -342,7 +342,7 @@ class MessageStore:
         count = len(records)
         if self.queues.has_batches:
             count = sum(record.message_count for record in records)
-        self.stats.put(count, log.max_offset - start, self._now_ms() - now_ms)
+        self.stats.put(count, log.max_offset - start, self._steady_ms() - began_ms)
 
     def _store_time_ms(self) -> int:
         """The store time of what is stored now, ms; the wall clock may have been set back.
@@ -398,14 +398,14 @@ class MessageStore:
         if self._light is not None:
             self.append(records)
             return
-        now_ms = self._store_time_ms()
+        began_ms, now_ms = self._steady_ms(), self._store_time_ms()
         log, queues = self.commit_log, self.queues
         start = log.max_offset
         self._write(place_records(encoded, queues.by_topic, queues.make, self.dispatch.filter,
                                   start, log.file_size, now_ms), records)
         log.last_store_timestamp = now_ms
         self.dispatch.wait([part for part, _ in encoded], start)
-        self.stats.put(len(records), log.max_offset - start, self._now_ms() - now_ms)
+        self.stats.put(len(records), log.max_offset - start, self._steady_ms() - began_ms)
 
     def _require_running(self) -> None:
         """:raises StoreError: when no byte can be stored."""

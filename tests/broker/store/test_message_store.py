@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import (
@@ -14,7 +14,7 @@ from twistmq.broker.errors import (
     StoreFull,
 )
 from twistmq.broker.store.disk import RealDisk
-from twistmq.broker.store.message_store import StoreSettings
+from twistmq.broker.store.message_store import MessageStore, StoreSettings
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message, small_settings
 from twistmq.broker.wire.record import (
@@ -56,6 +56,23 @@ class AppendTests(SynchronousTestCase):
         stored = (record.queue_offset, record.physical_offset, record.size, record.next_offset)
         self.assertEqual(stored, (0, 0, 105, 105))
         self.assertEqual(record.store_timestamp, self.box.now_ms)
+
+    def test_its_duration_is_right_when_the_wall_clock_jumps_meanwhile(self) -> None:
+        """Flow control refuses sends after a slow append: a clock that is set is none."""
+        wall_ms = [1_700_000_000_000]
+
+        def jumping_ms() -> int:
+            wall_ms[0] += 7_200_000
+            return wall_ms[0]
+
+        box = StoreBox()
+        store = MessageStore(box.settings, box.disk, jumping_ms, execute, steady_ms=lambda: 5)
+        store.load(lambda topic: False, {})
+        store.start()
+        self.addCleanup(store.stop)
+        store.append([message()])
+        store.append_encoded([store.encode_ahead([message()])])
+        self.assertEqual((store.stats.put_messages, store.stats.slow_put_ms), (2, 0))
 
     def test_an_empty_append_does_nothing(self) -> None:
         """An empty append does nothing."""
