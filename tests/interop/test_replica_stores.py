@@ -109,7 +109,7 @@ class StoreCase(JavaTestCase):
         stores = kept(self, self.make_stores)
         killed = how == "killed"
         # The other version begins with the slave's store as well.
-        folder = self.folder / name
+        folder = self.folder / how / name
         shutil.copytree(stores.folder / f"{name}-{how}", folder)
         exchange = Exchange(folder, free_port(), self.version, every=EVERY, check=True,
                             killed=killed)
