@@ -188,12 +188,11 @@ def measure(arguments: argparse.Namespace, home: Path) -> int:
                      arguments.messages)
     results: dict[str, dict[str, Values]] = {}
     failed = 0.0
-    is_full = False
     for load in loads:
-        if load.startswith("consume") and not is_full:
+        if load.startswith("consume") and not any(
+                each.startswith("consume") for each in results):
             # The newest messages: a broker that finds gigabytes behind a message takes it for one
             # on disk, and answers a pull with 8 (maxTransferCountOnMessageInDisk).
-            is_full = True
             fill(program, namesrv, arguments.messages)
         results[load] = in_turn({name: start(load) for name, start in starts.items()
                                  if (name, load) != ("go", "auto")}, arguments.rounds, home)

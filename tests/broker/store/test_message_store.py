@@ -58,7 +58,7 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(record.store_timestamp, self.box.now_ms)
 
     def test_its_duration_is_right_when_the_wall_clock_jumps_meanwhile(self) -> None:
-        """Flow control refuses sends after a slow append: a clock that is set is none."""
+        """A set clock makes no append slow. Flow control refuses sends after slow appends."""
         wall_ms = [1_700_000_000_000]
 
         def jumping_ms() -> int:
