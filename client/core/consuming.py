@@ -205,6 +205,7 @@ class Member(Results[T]):
 
         Results of messages that run do not count. Queues of other members are left out.
         """
+        self.rebalance.forget(offsets)
         moved = {queue: offset for queue, offset in offsets.items() if queue in self.held}
         for queue, offset in moved.items():
             window = self.held[queue].window

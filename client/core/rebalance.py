@@ -8,7 +8,10 @@ is missing: a lock, a first offset, the list of members.
 A queue that goes is dropped first: what waits is forgotten, running messages are marked as lost.
 Its offset is committed, and its lock given back when its handler ends. A new
 queue is pulled half a second after it came, so that the member before it can commit, and its
-offset is asked for again then. Apache's client does not ask again.
+offset is asked for again then. Apache's client does not ask again: with its first pull it commits
+what it found, and sets the group back when the member before it committed in between. So this
+member commits as soon as it hears of a change, and when a queue comes back to it soon, it goes on
+from where it stopped.
 
 Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.findConsumerIdList
 @5.3.3.
@@ -17,7 +20,7 @@ Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.fin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -65,6 +68,9 @@ COMMIT_WAIT_MS: Final = 1000
 HANDLERS_WAIT_MS: Final = 300
 LATE_MS: Final = 50
 _MEMBERS_TIMEOUT_MS: Final = 3000
+#: How long it is remembered where this member stopped in a lost queue, ms: members of Apache's
+#: client commit twice in that time.
+STOPPED_MS: Final = 10_000
 
 
 class Rebalance(Generic[T]):
@@ -82,6 +88,8 @@ class Rebalance(Generic[T]):
         self.differences = Differences(member)
         #: Queues of topics that were deleted: all that comes into them is new.
         self._deleted: set[MessageQueue] = set()
+        #: Where this member stopped in queues that others have now, and when; steady clock.
+        self._stopped: dict[MessageQueue, tuple[int, float]] = {}
 
     async def begin(self) -> None:
         """Find the topics, be known to the brokers, and start the rounds.
@@ -124,6 +132,8 @@ class Rebalance(Generic[T]):
     def members_changed(self, group: str) -> None:
         """A broker says that the members of a group changed."""
         if group == self._member.group:
+            # The member that gets a queue may ask where it begins before this one gives it up.
+            self._client.tasks.spawn(self._member.commit(), "commit before a rebalance")
             self.wake()
 
     def _route_changed(self, route: Route) -> None:
@@ -234,6 +244,8 @@ class Rebalance(Generic[T]):
         if not lost:
             return
         until_ms = tasks.now_ms + HANDLERS_WAIT_MS
+        stopped = [held for held in lost
+                   if member.fixed is None and held.is_settled and not held.window.is_dropped]
         for held in lost:
             member.held.pop(held.queue, None)
             if held.task is not None:
@@ -255,12 +267,26 @@ class Rebalance(Generic[T]):
         finally:
             for held in lost:
                 held.window.drop()
+        self._remember(stopped)
         if member.locks is not None:
             for held in lost:
                 self._ending.add(held.queue)
                 self._client.tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
+
+    def _remember(self, lost: list[Held[T]]) -> None:
+        """Keep where this member stopped in queues, for the case that they come back soon."""
+        now_ms = self._client.tasks.now_ms
+        self._stopped = {queue: (offset, ms) for queue, (offset, ms) in self._stopped.items()
+                         if now_ms - ms <= STOPPED_MS}
+        for held in lost:
+            self._stopped[held.queue] = held.window.committable, now_ms
+
+    def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """A tool moved the offsets of queues: where this member stopped in them does not count."""
+        for queue in queues:
+            self._stopped.pop(queue, None)
 
     async def _unlock(self, held: Held[T]) -> None:
         """Give a lock back once the handler ended; the queue is not taken again before."""
@@ -342,7 +368,12 @@ class Rebalance(Generic[T]):
         """
         member = self._member
         stored = await member.offsets.read(queue)
+        stopped, ms = self._stopped.pop(queue, (-1, 0))
         if stored is not None:
+            if stored < stopped and self._client.tasks.now_ms - ms <= STOPPED_MS:
+                log.info("%s is back at %d: this member goes on at %d, where it stopped",
+                         queue, stored, stopped)
+                return stopped, False
             return stored, True
         start = member.options.start
         is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)

@@ -445,6 +445,72 @@ class RebalanceTests(SynchronousTestCase):
         self.assertEqual(self.broker.offsets["g", "T", 2], 2)
         self.assertEqual(self.broker.sent_back, [])
 
+    def lose_two_queues(self) -> GroupBox:
+        """A member that finished four messages of each queue, and lost the queues 2 and 3.
+
+        The group is set back to 1 in both, as a member of Apache's client does that asked where
+        they begin before this one committed, and commits it with its first pull.
+        """
+        box = GroupBox(self.broker)
+        box.start()
+        for _ in range(4):
+            batch = box.member.take(4)
+            assert batch is not None
+            box.member.succeed(batch.held, batch.messages)
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        self.assertEqual(set(box.member.held), {queue(0), queue(1)})
+        for number in (2, 3):
+            self.assertEqual(self.broker.offsets["g", "T", number], 4)
+            self.broker.offsets["g", "T", number] = 1
+        return box
+
+    def come_back(self, box: GroupBox, number: int) -> int:
+        """The other member leaves; :returns: where a lost queue begins."""
+        self.broker.members["g"].discard("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        self.assertEqual(len(box.member.held), 4)
+        return box.member.held[queue(number)].window.committable
+
+    def test_a_queue_that_comes_back_soon_goes_on_where_this_member_stopped(self) -> None:
+        """The group is no longer set back then."""
+        box = self.lose_two_queues()
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [4, 4])
+        box.advance(6_000)
+        self.assertEqual([self.broker.offsets["g", "T", number] for number in (2, 3)], [4, 4])
+
+    def test_a_queue_that_comes_back_begins_where_another_member_ended(self) -> None:
+        """That one came further."""
+        box = self.lose_two_queues()
+        self.broker.offsets["g", "T", 2] = 6
+        self.assertEqual(self.come_back(box, 2), 6)
+
+    def test_a_queue_that_comes_back_late_begins_where_the_broker_says(self) -> None:
+        """The members that had it meanwhile have committed, or a tool has."""
+        box = self.lose_two_queues()
+        box.advance(10_000)
+        self.assertEqual(self.come_back(box, 2), 1)
+
+    def test_a_queue_that_a_tool_moved_begins_where_the_tool_says(self) -> None:
+        """Also when another member had it then."""
+        box = self.lose_two_queues()
+        box.run(box.member.move_to({queue(2): 1}))
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 4])
+
+    def test_a_member_commits_as_soon_as_the_members_change(self) -> None:
+        """The one that gets a queue may ask where it begins before this one gives it up."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = box.member.take(4)
+        assert batch is not None
+        box.member.succeed(batch.held, batch.messages)
+        self.broker.refusals[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = ResponseCode.SYSTEM_ERROR
+        box.notify()
+        box.advance(10)
+        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 4)
+
     def test_a_member_that_no_broker_lists_has_no_queue(self) -> None:
         """It holds nothing until its heartbeat is known."""
         box = GroupBox(self.broker)
