@@ -225,8 +225,8 @@ class Kernel:
     # --- health
 
     def _store_fault(self) -> str:
-        """The reason why messages are refused; a slave always refuses them."""
-        return "" if self.is_slave else self.store.refuses_why()
+        """The reason why messages are refused; a slave always refuses those of senders."""
+        return self.store.dispatch.damage if self.is_slave else self.store.refuses_why()
 
     def _tables_fault(self) -> str:
         names = ", ".join(type(table).__name__ for table in self.tables.unsaved)
@@ -238,12 +238,14 @@ class Kernel:
         """Become master or slave; a slave refuses writes.
 
         :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
-        :raises StoreError: for a master whose log ends with half a record: see
-            :meth:`change_role`.
+        :raises StoreError: for a master whose log ends with half a record, see
+            :meth:`change_role`, or cannot be read.
         """
         store, end = self.store, self.store.commit_log.max_offset
         if role != "SLAVE" and store.raw.whole_offset != end:
             raise StoreError(f"the commit log ends at {end} with half a record")
+        if role != "SLAVE" and store.dispatch.damage:
+            raise StoreError(store.dispatch.damage)
         self.identity.set_role(role, broker_id)
         store.writable = not self.is_slave
         self.hooks.role_changed(self.role, self.broker_id)

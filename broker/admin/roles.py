@@ -32,7 +32,7 @@ class _State:
     """A broker, as it says itself.
 
     :param log_end: where its commit log ends, bytes.
-    :param behind_bytes: of the log that cannot be read yet.
+    :param fault: what is wrong with its store; empty: nothing.
     """
 
     name: str
@@ -40,7 +40,7 @@ class _State:
     broker_id: int
     is_master: bool
     log_end: int
-    behind_bytes: int
+    fault: str
 
 
 def promote_slave(
@@ -52,6 +52,8 @@ def promote_slave(
         raise AdminError(f"{broker} is a master already")
     master = _live_master(session, slave)
     yield _row(slave, "check", f"slave {slave.broker_id}, its log ends at {slave.log_end}")
+    if slave.fault:
+        raise AdminError(slave.fault)
     if master is not None:
         yield _row(master, "check", f"master, its log ends at {master.log_end}")
         if not switch and not force:
@@ -103,7 +105,7 @@ def _state(session: Session, address: str) -> _State:
     table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     return _State(known.name, address, known.broker_id, table.get("brokerActive") != "false",
                   int(table.get("commitLogMaxOffset", 0)),
-                  int(table.get("dispatchBehindBytes", 0)))
+                  table.get("fault.store", ""))
 
 
 def _live_master(session: Session, slave: _State) -> _State | None:

@@ -123,6 +123,7 @@ def _examine_server(
     running: bool,
 ) -> list[Finding]:
     """Look at all of a server but its host."""
+    from twistmq.broker.edge.doctor.health_checks import health_findings
     from twistmq.broker.edge.doctor.network_checks import network_findings
     from twistmq.broker.edge.doctor.pair_checks import pair_findings
     from twistmq.broker.edge.doctor.settings_checks import read_settings, start_findings
@@ -138,5 +139,7 @@ def _examine_server(
     if kind != "namesrv":
         found += pair_findings(settings, running=running)
         found += store_findings(settings, host.now_ms, running=running)
+        if running:
+            found += health_findings(settings)
     found += start_findings(settings, found, running=running)
     return found

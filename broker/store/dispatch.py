@@ -69,6 +69,8 @@ class Dispatch:
         #: Records that were appended and are not dispatched, in order, without a gap; the first
         #: ones are at ``offset`` unless something else moved it.
         self._waiting: deque[Sequence[MessageRecord]] = deque()
+        #: Why nothing that comes next in the log can be made readable; empty: it can be.
+        self.damage = ""
 
     # --- the confirm offset
 
@@ -92,6 +94,7 @@ class Dispatch:
         """Recovery found that the log ends here and is dispatched."""
         self.offset = self._confirmed = offset
         self._waiting.clear()
+        self.damage = ""
 
     def cut(self, offset: int, timestamp: int) -> None:
         """The log ends here now.
@@ -99,6 +102,7 @@ class Dispatch:
         :param timestamp: of the newest record that is left, ms.
         """
         self._waiting.clear()
+        self.damage = ""
         self._confirmed = min(self._confirmed, offset)
         if offset < self.offset:
             self.offset, self.timestamp = offset, timestamp
@@ -151,6 +155,8 @@ class Dispatch:
         """
         if self.dispatch_waiting():
             return True
+        if self.damage:
+            return False
         confirmed = self.confirm_offset
         enough = self.offset + DISPATCH_STEP_BYTES_MAX
         records: list[MessageRecord] = []
@@ -159,7 +165,7 @@ class Dispatch:
             return take_records(records, chunk, at, offset, confirmed, enough, self.filter,
                                 self.tags_codes)
 
-        for message in scan_log(self._log, self.offset, confirmed, False, take):
+        for message in scan_log(self._log, self.offset, confirmed, False, take, self._damaged):
             record = self.record_of(message)
             if record.next_offset > confirmed:
                 break
@@ -174,6 +180,12 @@ class Dispatch:
                 queue.next_offset = queue.max_offset
         self._log.last_store_timestamp = records[-1].store_timestamp
         return True
+
+    def _damaged(self, offset: int, why: str) -> None:
+        """There is a message that cannot be read, nor can those behind it."""
+        self.damage = (f"the message at {offset} of the commit log cannot be read: {why}. No "
+                       "message is taken; the next start cuts the log there")
+        self.log.error("{damage}", damage=self.damage)
 
     def dispatch_waiting(self) -> bool:
         """Dispatch some of what waits; :returns: whether there was any."""

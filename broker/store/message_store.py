@@ -128,7 +128,7 @@ class MessageStore:
         self.log_retention = parts.log_retention
         self.queue_retention = parts.queue_retention
         #: The log as bytes, for replication, and how its end is cut.
-        self.raw = RawLog(parts.commit_log, self.stats, self._require_running)
+        self.raw = RawLog(parts.commit_log, self.stats, self._require_readable)
         self.log_cut = LogCut(
             parts.commit_log, self.raw, parts.dispatch, parts.queues, parts.index, parts.flush,
             parts.upkeep, parts.checkpoint, parts.warmer, in_thread, self._pause)
@@ -416,6 +416,12 @@ class MessageStore:
         if self.queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
             raise StoreFull("the consume queues cannot be written, the disk is full")
 
+    def _require_readable(self) -> None:
+        """:raises StoreError: when no byte can be stored, or none of it could be read."""
+        self._require_running()
+        if self.dispatch.damage:
+            raise StoreClosed(self.dispatch.damage)
+
     def _pause(self) -> Callable[[], None]:
         """Take no bytes and do no upkeep until the result is called."""
         self._require_running()
@@ -443,6 +449,8 @@ class MessageStore:
             raise self.flush.failure.with_traceback(None)
         if self.log_retention.disk_full:
             raise StoreFull("the disk is fuller than diskSpaceWarningLevelRatio")
+        if self.dispatch.damage:
+            raise StoreClosed(self.dispatch.damage)
         if self.queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
             raise StoreFull("the consume queues cannot be written, the disk is full")
 

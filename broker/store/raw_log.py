@@ -38,16 +38,16 @@ _MAGICS: Final = frozenset(
 class RawLog:
     """The bytes of one store's commit log.
 
-    :param require_running: raises a StoreError when the store takes no bytes.
+    :param require_readable: raises a StoreError when the store takes no bytes.
     """
 
     def __init__(
         self, commit_log: CommitLog, stats: StoreStats,
-        require_running: Callable[[], None],
+        require_readable: Callable[[], None],
     ) -> None:
         self._log = commit_log
         self._stats = stats
-        self._require_running = require_running
+        self._require_readable = require_readable
         #: Where the log ended after the last append here, and where the record ends that it ended
         #: in: the same when it was a whole one.
         self._end = self._next = 0
@@ -124,7 +124,7 @@ class RawLog:
         :raises StoreError: when it is not, when they are no records, or the disk fails.
         :raises StoreFull: when the disk is full.
         """
-        self._require_running()
+        self._require_readable()
         log = self._log
         if offset != log.max_offset:
             raise StoreError(f"bytes of {offset} cannot be stored at {log.max_offset}")

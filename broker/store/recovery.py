@@ -58,7 +58,8 @@ _log = Logger()
 
 
 def scan_log(
-    commit_log: CommitLog, offset: int, end: int, check_crc: bool, pass_some: Pass | None = None
+    commit_log: CommitLog, offset: int, end: int, check_crc: bool, pass_some: Pass | None = None,
+    damaged: Callable[[int, str], None] | None = None,
 ) -> Iterator[StoredMessage]:
     """Read records one after the other until there is no whole one.
 
@@ -69,7 +70,12 @@ def scan_log(
     :param end: the log is not read from here on.
     :param pass_some: passes records that need not be read here. It is not asked about the one
         behind a record that may be torn, which is held back until there is another.
+    :param damaged: told where, and why, no record is where one must be; None: the log ends there,
+        and one line says so.
     """
+    # Behind the end of a log are zeros, or what was there before.
+    may_end = damaged is None
+    damaged = damaged or _log_end
     file_size = commit_log.file_size
     closely = False
     chunk, chunk_start = b"", offset
@@ -92,6 +98,8 @@ def scan_log(
             chunk, chunk_start = b"", offset
             continue
         if magic not in _RECORD:
+            if not may_end and end - offset >= 8:
+                damaged(offset, f"no record begins with {chunk[at : at + 8].hex()}")
             return
         if end - offset < record_size(chunk, at) <= file_size - offset % file_size:
             # Its end is not there yet.
@@ -99,17 +107,19 @@ def scan_log(
         try:
             message = decode_record(chunk, at, check_crc)
         except StoreDamaged as error:
-            _log.warn("the commit log ends at {offset}: {error}", offset=offset, error=error)
+            damaged(offset, str(error))
             return
         if message.physical_offset != offset:
-            _log.warn(
-                "the commit log ends at {offset}: the record there belongs to offset {other}",
-                offset=offset, other=message.physical_offset,
-            )
+            damaged(offset, f"the record there belongs to offset {message.physical_offset}")
             return
         yield message
         offset += message.size
         closely = may_be_torn(message)
+
+
+def _log_end(offset: int, why: str) -> None:
+    """Say where the log ends that recovery found."""
+    _log.warn("the commit log ends at {offset}: {why}", offset=offset, why=why)
 
 
 def without_torn(

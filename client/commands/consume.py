@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -53,16 +54,16 @@ def consume(
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
     with guarded():
         if group:
-            found = _of_group(where, group, topic, begin, sql_text, tag, order, arguments)
+            found = _of_group(where, group, topic, begin, sql_text, tag, order, count, arguments)
         else:
-            found = _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments)
-        _print(found, count, form, is_json)
+            found = islice(
+                _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments),
+                count or None)
+        _print(found, form, is_json)
 
 
-def _print(
-    found: Iterator[ReceivedMessage[Any]], count: int, form: str, is_json: bool
-) -> None:
-    """Print messages until there are enough."""
+def _print(found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool) -> None:
+    """Print messages."""
     from twistmq.client.commands.lines import formatted, json_line
 
     write = sys.stdout.buffer.write
@@ -73,24 +74,26 @@ def _print(
         if sys.stdout.isatty() or now - last > 0.05 or number == 1:
             sys.stdout.buffer.flush()
             last = now
-        if number == count:
-            break
     sys.stdout.buffer.flush()
 
 
 def _of_group(
     where: str, group: str, topic: str, begin: str, sql_text: str, tag: str, order: bool,
-    arguments: Any,
+    count: int, arguments: Any,
 ) -> Iterator[ReceivedMessage[Any]]:
     from twistmq.client.consumer import Consumer
     from twistmq.client.core.subscriptions import sql
 
+    # A member acknowledges a message when it is asked for the next: it has to be asked to the end.
     wanted = sql(sql_text) if sql_text else tag
     consumer: Consumer[bytes] = Consumer(
         where, group=group, topics={topic: wanted}, start="first" if begin == "first" else "last",
         order="queue" if order else None, **arguments)
     with consumer:
-        yield from consumer
+        for number, message in enumerate(consumer, 1):
+            if number == count:
+                consumer.stop()
+            yield message
 
 
 def _of_queues(

@@ -88,6 +88,7 @@ def _send_all(
     :returns: how many messages failed, by what is known of them.
     """
     failed: Counter[str] = Counter()
+    unsafe: Counter[str] = Counter()
     waiting: deque[tuple[Any, int]] = deque()
     group: list[Message] = []
 
@@ -99,6 +100,8 @@ def _send_all(
                 if not failed:
                     click.echo(f"twistmq: {error}", err=True)
                 failed[_outcome(error)] += count
+            elif not future.result().safe:
+                unsafe[future.result().status] += count
             bar.add(count)
 
     def send_group() -> None:
@@ -119,4 +122,6 @@ def _send_all(
     producer.flush()
     settle(0)
     bar.end()
+    for status, count in unsafe.items():
+        click.echo(f"twistmq: {count} messages were stored, but {status}", err=True)
     return failed

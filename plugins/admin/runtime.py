@@ -53,7 +53,7 @@ class RuntimeQuestions:
     def _runtime(self, request: Request[EmptyHeader]) -> Reply:
         broker = self._broker
         table = {**broker.store.runtime_info(), **self._broker_rows(), **self._day_rows(),
-                 **self._disk_rows(), **_timer_rows(), **_pool_rows(),
+                 **self._disk_rows(), **self._faults(), **_timer_rows(), **_pool_rows(),
                  **broker.hooks.runtime_info()}
         return Reply(body=KVTable(table).encode())
 
@@ -80,6 +80,14 @@ class RuntimeQuestions:
             "msgGetTotalTodayMorning": str(stats.get_today_morning),
             "msgGetTotalTodayNow": str(stats.get_total),
         }
+
+    def _faults(self) -> dict[str, str]:
+        """A row for each thing that is wrong, as the page /health says it; none when all is well.
+
+        Apache's broker has no such rows.
+        """
+        found = {name: check() for name, check in self._broker.health_checks.items()}
+        return {f"fault.{name}": text for name, text in found.items() if text}
 
     def _disk_rows(self) -> dict[str, str]:
         store = self._broker.store

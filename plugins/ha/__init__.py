@@ -19,6 +19,7 @@ from twistmq.plugins.ha.acting import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
 from twistmq.plugins.ha.ask import HEARS_IDS
+from twistmq.plugins.ha.commits import Commits
 from twistmq.plugins.ha.escape import EscapeBridge
 from twistmq.plugins.ha.exchange import Exchange
 from twistmq.plugins.ha.families import families
@@ -68,6 +69,7 @@ class Plugin:
         exchange = self._exchange = Exchange(broker, self._master_came)
         self.acting = ActingMaster(broker, members, self.master, exchange, self._master_came)
         self._strict_locks = StrictLocks(broker, self.acting)
+        self._commits = Commits(broker, self.master, self.follower)
         self._in_sync = InSyncRule(broker, self.slaves, lambda: self.acting.alive)
         self.pre_online = PreOnline(broker, members, exchange, self.slaves, self.follower)
         self._role_change = RoleChange(broker, self.tables, self.follower.stop, self._follow)
@@ -105,7 +107,8 @@ class Plugin:
 
     @hookimpl
     def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
-        return [*refusing_rows(self._broker, handlers), *self._strict_locks.rows(handlers)]
+        return [*refusing_rows(self._broker, handlers), *self._strict_locks.rows(handlers),
+                *self._commits.rows(handlers)]
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
@@ -144,7 +147,7 @@ class Plugin:
         except OSError as error:
             raise broker.settings.unavailable(
                 "haListenPort", f"cannot be listened on: {error}") from None
-        broker.health_checks["replication"] = self.follower.health
+        broker.health_checks["replication"] = self._health
         self._has_started = True
         self._follow()
 
@@ -156,6 +159,10 @@ class Plugin:
             if self.acting.is_on:
                 self._in_sync.role_changed()
             self._follow()
+
+    def _health(self) -> str:
+        """The fault of replication that an operator should see; empty without one."""
+        return self.follower.health() if self._broker.is_slave else self.slaves.health()
 
     def _master_came(self, requests: str, replication: str) -> None:
         """The master is there, as it says itself."""

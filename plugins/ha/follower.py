@@ -38,7 +38,7 @@ _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
 _PAUSE_DIFFER_MS: Final = 20_000
 #: Why a master may close a connection at once.
 _UNHEARD: Final = "before it sent anything; a master does so whose ha.peers do not list this host"
-#: A slave that has been without its master so long is not healthy, ms.
+#: A slave that has not heard its master for so long is not healthy, ms.
 _FAULT_AFTER_MS: Final = 30_000
 
 
@@ -60,7 +60,8 @@ class Follower:
         self._runs = False
         #: When it is tried again, and how long it was waited last, ms.
         self._try_ms = self._pause_ms = 0
-        self._lost_ms = self._now_ms()
+        #: When the master was heard last, or this began.
+        self._heard_ms = self._now_ms()
         #: Why there is no connection, as it was said in the log; empty: there is one.
         self.fault = ""
         #: Whether the last connection ended before the master sent anything.
@@ -82,7 +83,7 @@ class Follower:
         if not self._runs:
             self._runs = True
             self._try_ms, self._pause_ms = 0, _PAUSE_FIRST_MS
-            self._lost_ms = self._now_ms()
+            self._heard_ms = self._now_ms()
 
     def retry(self) -> None:
         """Try at once to connect, since the master is there."""
@@ -104,12 +105,18 @@ class Follower:
 
     def health(self) -> str:
         """The fault that an operator should see; empty while there is no such fault."""
-        if not self._runs or self.link is not None:
+        if not self._runs:
             return ""
-        silent_ms = self._now_ms() - self._lost_ms
+        self._note_heard(self.link)
+        silent_ms = self._now_ms() - self._heard_ms
         if self.differs or silent_ms >= _FAULT_AFTER_MS:
-            return self.fault or f"no connection to the master for {silent_ms // 1000} s"
+            return self.fault or f"the master was not heard for {silent_ms // 1000} s"
         return ""
+
+    def _note_heard(self, link: MasterLink | None) -> None:
+        """Note when the master was heard last; a connection that brought nothing does not count."""
+        if link is not None and link.is_heard:
+            self._heard_ms = max(self._heard_ms, link.receiver.read_ms)
 
     # --- connecting
 
@@ -186,7 +193,7 @@ class Follower:
             return
         self.link = None
         self._broker.identity.has_master = False
-        self._lost_ms = self._now_ms()
+        self._note_heard(link)
         if not link.is_heard and why == CLOSED:
             self._was_shut_out = True
             why = f"{why} {_UNHEARD}"

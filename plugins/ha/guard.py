@@ -49,10 +49,13 @@ class Guard:
         :param address: the master's port for requests.
         :returns: where it ends, which is where the master's goes on.
         :raises LogsDiffer: when it is not, and must not be changed.
-        :raises BrokerError: when the master cannot be asked, or the disk fails.
+        :raises BrokerError: when the master cannot be asked, the disk fails, or what is here
+            cannot be read.
         """
         store, log = self._store, self._store.commit_log
         await self._lane.run(self._dispatching())
+        if store.dispatch.damage:
+            raise StoreError(store.dispatch.damage)
         await store.log_cut.cut_tail()
         begin, end = await self._range(address)
         if log.max_offset == log.min_offset:

@@ -219,7 +219,7 @@ class MasterLink(_Link):
         self._take, self._on_end = take, on_end
         self._why = ""
         self._is_over = False
-        #: Whether the master has sent anything.
+        #: Whether the master has sent anything that could be taken.
         self.is_heard = False
 
     def connectionMade(self) -> None:
@@ -229,13 +229,13 @@ class MasterLink(_Link):
     def dataReceived(self, data: bytes) -> None:
         if self._is_over:
             return
-        self.is_heard = True
         receiver = self.receiver
         at = receiver.offset
         try:
             log_bytes = receiver.received(data, self._now_ms())
             if log_bytes:
                 self._take(self, at, log_bytes)
+            self.is_heard = True
         except (StreamBroken, StoreError) as error:
             self.end(str(error))
 

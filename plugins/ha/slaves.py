@@ -35,6 +35,8 @@ __all__ = ["Slaves"]
 _UNREPORTED_MAX: Final = 64
 #: Connections of one host that have reported; more close the oldest of them.
 _HOST_SLAVES_MAX: Final = 32
+#: A SYNC_MASTER whose sends have lacked slaves for so long is not healthy, ms.
+_FAULT_AFTER_MS: Final = 30_000
 #: Hosts and kinds of lines whose lines are counted.
 _LINES_KEPT: Final = 256
 #: The name under which the hook that wakes senders is registered.
@@ -81,6 +83,8 @@ class Slaves:
         self._is_woken = False
         #: Limits the lines of each host, by kind, so that one host hides no other's.
         self._lines: OrderedDict[tuple[str, str], LineRate] = OrderedDict()
+        #: Since when slaves are lacking that sends wait for; 0: none is lacking.
+        self._lacking_ms = 0
         self.waits = ReplicaWaits(broker, self._acked)
         self._stage = self.waits.stage()
 
@@ -256,6 +260,24 @@ class Slaves:
         for link in list(self._links):
             link.tick()
         self.waits.expire()
+        if self._lacking():
+            self._lacking_ms = self._lacking_ms or self._now_ms()
+        else:
+            self._lacking_ms = 0
+
+    def _lacking(self) -> int:
+        """How many slaves are not there that sends wait for."""
+        if self._broker.role != "SYNC_MASTER":
+            return 0
+        return max(0, self.waits.needed() - 1 - len(list(self._acked())))
+
+    def health(self) -> str:
+        """The fault that an operator should see; empty while there is no such fault."""
+        lacking_s = (self._now_ms() - self._lacking_ms) // 1000 if self._lacking_ms else 0
+        if not self._lacking() or lacking_s * 1000 < _FAULT_AFTER_MS:
+            return ""
+        return (f"each send waits for {self.waits.needed() - 1} slaves, and "
+                f"{self._lacking()} of them have not been there for {lacking_s} s")
 
     def log_lag(self, _: int = 0) -> None:
         """Log how far each slave is behind; periodic.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
@@ -195,6 +196,40 @@ class SlaveRefusesWritesTests(KernelTestCase):
         disk.forget_locks()
         again = self.make_box(disk=disk)
         self.assertEqual(bodies(again), [b"1", b"3"])
+
+    def test_a_slave_that_cannot_read_its_log_takes_nothing_more(self) -> None:
+        """It says so once, is not healthy, and is no master before a start has cut the log there.
+
+        Else it would acknowledge messages that the next start cuts.
+        """
+        ends = []
+        for body in (b"1", b"2", b"3"):
+            send(self.box, body=body)
+            ends.append(self.box.kernel.store.commit_log.max_offset)
+        data = bytearray(self.box.kernel.store.raw.read(0, 10_000))
+        # A bit of the body's length, as a disk may flip it: the sizes do not add up then.
+        data[data.index(b"\0\0\0\x012") + 3] ^= 0x10
+        disk = FaultyDisk()
+        slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"}, disk=disk)
+        slave.kernel.topic_config.create_in_send("T", "TBW102", "master", 4, 0)
+        store = slave.kernel.store
+        store.raw.append(0, bytes(data[:ends[1]]))
+        with capturedLogs() as lines:
+            for _ in range(5):
+                store.dispatch.step()
+        fault = slave.kernel.health_checks["store"]()
+        self.assertEqual([formatEvent(line) for line in lines], [fault])
+        self.assertIn(f"the message at {ends[0]} of the commit log cannot be read: ", fault)
+        self.assertRaises(StoreError, store.raw.append, ends[1], bytes(data[ends[1]:]))
+        change = ensureDeferred(slave.kernel.change_role("ASYNC_MASTER", 0))
+        self.assertIn(fault, str(self.failureResultOf(change, StoreError).value))
+        self.assertTrue(slave.kernel.is_slave)
+        store.close()
+        disk.forget_locks()
+        again = self.make_box(disk=disk)
+        self.assertEqual(bodies(again), [b"1"])
+        self.assertEqual(send(again, body=b"4").code, ResponseCode.SUCCESS)
+        self.assertEqual(bodies(again), [b"1", b"4"])
 
     def test_a_master_flushes_before_it_is_a_slave(self) -> None:
         """When it cannot, it stays what it is and serves on."""

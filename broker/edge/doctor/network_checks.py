@@ -231,5 +231,6 @@ def _name_server(address: str, settings: Settings) -> Finding:
     if other is not None and settings.int("listenPort") and other != own:
         return broken(_NAME_SERVER, f"{address} knows a broker {name} already, at {other}: of two "
                                     f"with one name clients find the last that registered, {own}",
-                      "choose another brokerName")
+                      "choose another brokerName; an old master becomes the slave of the new one "
+                      "by brokerRole=SLAVE and a brokerId above 0")
     return fine(_NAME_SERVER, f"{address} answers, {len(known.broker_addr_table)} brokers")

@@ -56,6 +56,16 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual([row[2] for row in rows], ["check", "check", "dry run"])
         self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
 
+    def test_a_slave_that_cannot_read_its_log_is_not_promoted(self) -> None:
+        """The dry run says so too."""
+        fault = "the message at 7 of the commit log cannot be read"
+        self.second.kernel.store.dispatch.damage = fault
+        for options in ({"dry": True}, {"force": True}, {"switch": True}):
+            error = self.assertRaises(AdminError, self.promote, self.second, **options)
+            self.assertEqual(str(error), fault)
+        self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
+        self.second.kernel.store.dispatch.damage = ""
+
     def test_master_and_slave_change_places(self) -> None:
         """Each step is a row; the name server knows both by their new ids."""
         rows = self.promote(self.second, switch=True)

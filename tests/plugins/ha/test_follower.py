@@ -29,7 +29,7 @@ class FollowerTests(SynchronousTestCase):
         box.now_ms += 29_999
         self.assertEqual(check(), "")
         box.now_ms += 1
-        self.assertIn("no connection to the master for 30 s", check())
+        self.assertIn("the master was not heard for 30 s", check())
         follower.stop()
         self.assertEqual(check(), "")
 
@@ -75,6 +75,20 @@ class ShutOutTests(SynchronousTestCase):
             pauses.append(pause_ms)
         self.assertEqual(pauses, [500, 1000, 2000, 4000, 5000, 5000])
 
+    def test_its_health_is_bad_though_it_connects_again_and_again(self) -> None:
+        """A connection that brought nothing is none; that of the last try may be open."""
+        check = self.box.kernel.health_checks["replication"]
+        for _ in range(5):
+            self.assertEqual(check(), "")
+            self.one_try()
+            self.box.now_ms += 6000
+        self.assertIn("ha.peers", check())
+        self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+        self.assertTrue(self.follower.is_connected)
+        self.assertIn("ha.peers", check())
+        self.link.dataReceived(b"x" * 12)
+        self.assertIn("ha.peers", check())
+
     def test_it_says_when_the_master_is_heard_again(self) -> None:
         """And the next loss of the connection counts from the beginning."""
         for _ in range(3):
@@ -84,3 +98,5 @@ class ShutOutTests(SynchronousTestCase):
         self.assertIn(f"connected to master {PORT}", lines[0])
         self.assertTrue(lines[1].endswith("is lost: it closed the connection"), msg=lines[1])
         self.assertEqual(pause_ms, 500)
+        self.box.now_ms += 29_999
+        self.assertEqual(self.box.kernel.health_checks["replication"](), "")

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import KVTable
@@ -78,6 +78,14 @@ class GuardTests(SynchronousTestCase):
         drop = store.commit_log.drop_first()
         assert drop is not None
         drop()
+
+    def test_what_is_here_cannot_be_read(self) -> None:
+        """Nothing is asked of the master: nothing that it sends could be kept."""
+        self.fill(self.master, 2)
+        self.slave.kernel.store.dispatch.damage = "the message at 0 cannot be read"
+        error = self.failureResultOf(self.prepare(), StoreError).value
+        self.assertEqual(str(error), "the message at 0 cannot be read")
+        self.assertEqual(self.end(self.slave), 0)
 
     # --- an empty slave
 

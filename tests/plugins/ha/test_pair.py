@@ -123,6 +123,26 @@ class PairTests(PairCase):
                     master.data / "commitlog", slave.data / "commitlog", slave.end))
             wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
 
+    def test_a_fault_of_the_masters_disk(self) -> None:
+        """The slave stops at the message, says why, and does not count as a copy."""
+        self.start_master()
+        self.send(300)
+        path = min((self.folder / "master/store/commitlog").glob("0*"))
+        with path.open("r+b") as file:
+            data = file.read()
+            # A bit of the length of the body of the eleventh message.
+            at = data.index(b"%06d" % 10 + b"x") - 3
+            file.seek(at)
+            file.write(bytes([data[at] ^ 0x10]))
+        slave = self.slave()
+        follower, check = slave.plugin.follower, slave.kernel.health_checks["store"]
+        wait_until(check, "the slave is not healthy")
+        self.assertIn("of the commit log cannot be read", check())
+        wait_until(lambda: follower.fault == check() and not follower.is_connected,
+                   "the slave follows no longer")
+        self.assertEqual(sum(queue.max_offset for queue in slave.kernel.store.queues), 10)
+        wait_until(lambda: not self.plugin().slaves.links, "the master counts it no longer")
+
     def test_a_slave_with_files_of_another_size_stops(self) -> None:
         """Before the first byte that it would put elsewhere, and says which setting differs."""
         self.start_master()

@@ -53,6 +53,25 @@ class SlavesTests(SynchronousTestCase):
         other = self.connect(encode_slave_id(2))
         self.assertEqual(self.send(again, other), [ResponseCode.SUCCESS] * 2)
 
+    def test_its_health_is_bad_when_slaves_were_not_there_for_thirty_seconds(self) -> None:
+        """Sends wait for them, each for as long as it may; a master that waits for none is well."""
+        check = self.box.kernel.health_checks["replication"]
+        self.connect(encode_slave_id(1))
+        self.slaves.tick()
+        self.box.now_ms += 29_999
+        self.assertEqual(check(), "")
+        self.box.now_ms += 1
+        self.assertEqual(check(), "each send waits for 2 slaves, and 1 of them have not been "
+                                  "there for 30 s")
+        self.connect(encode_slave_id(2))
+        self.assertEqual(check(), "")
+        self.slaves.tick()
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.slaves.end_all("the test")
+        self.slaves.tick()
+        self.box.now_ms += 60_000
+        self.assertEqual(check(), "")
+
     def test_slaves_that_do_not_say_their_ids(self) -> None:
         """They are told apart by their addresses."""
         first, again = self.connect(b""), self.connect(b"")

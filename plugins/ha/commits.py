@@ -1,0 +1,80 @@
+"""Consumer offsets that are committed at a slave whose master lives: they are the master's.
+
+A consumer goes on with the route that it knows for up to half a minute: after a change of roles, or
+when a master is back, it commits at the slave. The next copy of the master's table would take the
+offset back, so the slave hands the commit on. A slave without its master keeps it, and gives it to
+the master that returns.
+
+Source: none; Apache's slave keeps it until the next copy, and the messages come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.api import AnyHandler, Handled, Reply, Request, RequestCode
+from twistmq.broker.api.errors import RemotingError
+from twistmq.broker.api.observe import Outage
+from twistmq.broker.api.requests import now_or_later
+from twistmq.plugins.ha.ask import TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.ha.follower import Follower
+    from twistmq.plugins.ha.master import MasterAddress
+
+__all__ = ["Commits"]
+
+
+class Commits:
+    """Hands the commits at one slave on to its master.
+
+    :param master: where the master takes requests.
+    :param follower: says whether the master is there.
+    """
+
+    log = Logger()
+
+    def __init__(self, broker: Broker, master: MasterAddress, follower: Follower) -> None:
+        self._broker = broker
+        self._master = master
+        self._follower = follower
+        self._outage = Outage()
+
+    def rows(self, handlers: Mapping[int, AnyHandler]) -> list[AnyHandler]:
+        """The row of the request, which is handed on as long as the broker follows a master."""
+        row = handlers.get(RequestCode.UPDATE_CONSUMER_OFFSET)
+        return [] if row is None else [self._row(row)]
+
+    def _row(self, row: AnyHandler) -> AnyHandler:
+        inner = row.handle
+
+        def kept(refusal: Reply | None, request: Request[Any]) -> Handled:
+            return inner(request) if refusal is None else refusal
+
+        def handle(request: Request[Any]) -> Handled:
+            address = self._master.requests
+            if not (self._broker.is_slave and self._follower.is_connected and address):
+                return inner(request)
+            asked = Deferred.fromCoroutine(self._hand_on(request, address))
+            return now_or_later(asked.addCallback(kept, request))
+
+        return replace(row, handle=handle)
+
+    async def _hand_on(self, request: Request[Any], address: str) -> Reply | None:
+        """Ask the master to keep an offset; :returns: its refusal, if it refuses."""
+        try:
+            reply = await self._broker.host.ask_server(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, request.header, timeout_ms=TIMEOUT_MS)
+        except RemotingError as error:
+            if self._outage.begins():
+                self.log.warn("the master at {address} takes no offsets: {error}",
+                              address=address, error=str(error))
+            return None
+        self._outage.ends()
+        return Reply(reply.code, remark=reply.remark) if reply.code else None

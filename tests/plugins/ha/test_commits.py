@@ -1,0 +1,80 @@
+"""Consumer offsets that are committed at a slave."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from twisted.logger import capturedLogs
+
+from tests.plugins.ha.group_case import MASTER, GroupCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RemotingConnectError
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import SubscriptionGroupConfig
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.plugins import ha
+from twistmq.plugins.ha.follower import Follower
+
+CODE = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+class CommitTests(GroupCase):
+    """A consumer whose route has the slave as the master, as after a change of roles."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for _ in range(5):
+            self.send()
+        self.master.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None,
+                        SubscriptionGroupConfig("g").encode())
+        self.copy_log()
+        self.pass_time()
+        self.asked.clear()
+
+    def commit(self, offset: int, *, master_lives: bool) -> RemotingCommand:
+        """Commit at the slave."""
+        follower = self.slave.plugin(ha.Plugin).follower
+        with patch.object(Follower, "is_connected", master_lives):
+            assert follower.is_connected == master_lives
+            return self.slave.ask(CODE, UpdateConsumerOffsetRequestHeader("g", "T", 0, offset))
+
+    def offset(self, box: KernelBox) -> int:
+        return box.kernel.consumer_offset.query("g", "T", 0)
+
+    def test_the_master_has_it(self) -> None:
+        """So the next copy of its table takes nothing back."""
+        self.assertEqual(self.commit(3, master_lives=True).code, ResponseCode.SUCCESS)
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (3, 3))
+        self.pass_time()
+        self.assertEqual(self.offset(self.slave), 3)
+
+    def test_the_master_refuses_it(self) -> None:
+        """The consumer hears of that, and the slave does not keep it either."""
+        reply = self.commit(99, master_lives=True)
+        self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
+        self.assertIn("beyond the end", reply.remark or "")
+        self.assertEqual(self.offset(self.slave), -1)
+
+    def test_a_slave_without_its_master_keeps_it(self) -> None:
+        """Nobody is asked."""
+        self.assertEqual(self.commit(2, master_lives=False).code, ResponseCode.SUCCESS)
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (-1, 2))
+        self.assertNotIn((MASTER, CODE), self.asked)
+
+    def test_a_master_that_does_not_answer(self) -> None:
+        """As without one; one line says so."""
+        self.answers[MASTER, CODE] = RemotingConnectError(f"cannot connect to {MASTER}")
+        with capturedLogs() as lines:
+            for offset in (1, 2):
+                reply = self.commit(offset, master_lives=True)
+                self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(self.offset(self.slave), 2)
+        self.assertEqual(len([line for line in lines if "takes no offsets" in str(line)]), 1)
+
+    def test_a_master_keeps_it(self) -> None:
+        """Once this broker is one."""
+        self.slave.kernel.set_role("ASYNC_MASTER", 0)
+        self.assertEqual(self.commit(2, master_lives=True).code, ResponseCode.SUCCESS)
+        self.assertNotIn((MASTER, CODE), self.asked)
+        self.assertEqual(self.offset(self.slave), 2)
