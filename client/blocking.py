@@ -24,6 +24,7 @@ from twistmq.client.building import build_client
 from twistmq.client.clock import SystemClock
 from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
 from twistmq.client.core.queries import Queries
+from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed
 from twistmq.client.futures import finish, running_future
 from twistmq.client.loop import Loop
@@ -91,7 +92,10 @@ class Client:
         """
         if self.core.is_closed:
             raise Closed("the client is closed")
-        return self.loop.call(self.core.engine, make)
+        try:
+            return self.loop.call(self.core.engine, make)
+        except Cancelled:
+            raise Closed("the client is closed") from None
 
     # --- requests
 

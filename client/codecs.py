@@ -36,7 +36,7 @@ __all__ = ["BODY_SIZE_MAX", "CODECS", "LEVEL", "Serialiser", "check_codec", "com
 
 #: Bytes that a body may have when it is decompressed. A broker takes 4 MiB by default, compressed
 #: or not: more than this is no message but something made to fill the memory of its readers.
-BODY_SIZE_MAX: Final = 256 << 20
+BODY_SIZE_MAX: Final = 64 << 20
 #: The level of compression, as Java's; LZ4 is used without one.
 #: Source: DefaultMQProducer.compressLevel.
 LEVEL: Final = 5

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,6 +70,7 @@ class Consumer(BlockingMember[T]):
         """
         self._stopped = threading.Event()
         super()._join(parts, group, topics, build)
+        self.client.core.on_close.append(self._stopped.set)
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"),
             Results(self.member, self._post).post)
@@ -93,12 +95,17 @@ class Consumer(BlockingMember[T]):
                     continue
                 current = taken.popleft()
                 held, message = current
-                if message.lost or not self._handling.is_decodable(held, message):
+                if message.lost:
+                    self._post(self._release, [current])
+                    current = None
+                    continue
+                if not self._handling.is_decodable(held, message):
                     current = None
                     continue
                 yield message
                 finished.append(current)
                 current = None
+            self._check_client()
         finally:
             self._finish(finished)
             left = [each for each in (current, *taken) if each is not None]
@@ -201,6 +208,12 @@ class Consumer(BlockingMember[T]):
                 thread.join()
         if failures:
             raise failures[0]
+        self._check_client()
+
+    def _check_client(self) -> None:
+        """:raises Closed: when a shared client was closed before its consumer."""
+        if self.client.core.is_closed and not self._is_closed:
+            raise Closed("the client is closed")
 
     # --- control
 
@@ -232,6 +245,8 @@ class Consumer(BlockingMember[T]):
         :param timeout_s: how long handlers are waited for.
         """
         self._set_stopped()
+        with suppress(ValueError):
+            self.client.core.on_close.remove(self._stopped.set)
         self._leave(lambda: self.member.close(timeout_s * 1000))
 
 

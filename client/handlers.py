@@ -39,6 +39,8 @@ class Retry(Exception):
     """
 
     def __init__(self, level: int = 0) -> None:
+        if type(level) is not int:
+            raise TypeError(f"Retry({level!r}): the level is a whole number")
         super().__init__(f"delivered again at level {level}" if level else "delivered again")
         self.level = level
 

@@ -91,7 +91,14 @@ class Loop:
             lock.release()
 
         def begin() -> None:
-            task.append(engine.tasks.spawn(make(), "call"))
+            try:
+                coroutine = make()
+            except Exception as error:
+                failed: Future[T] = Future()
+                failed.set_error(error)
+                finished(failed)
+                return
+            task.append(engine.tasks.spawn(coroutine, "call"))
             task[0].when_done(finished)
 
         self.post(begin)

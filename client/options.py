@@ -124,8 +124,8 @@ CONSUMER: Final = (
            "that never had a queue", "consumeFromWhere"),
     Option("strategy", ("object",), None, "divides the queues among the members; None: AVG",
            "allocateMessageQueueStrategy"),
-    Option("max_attempts", ("int",), None, "after so many attempts a message is dead; None: 16, or "
-           "without end in order", "maxReconsumeTimes", 0),
+    Option("max_attempts", ("int",), None, "a message that failed is tried again so often at most, "
+           "and then is dead; None: 16, or without end in order", "maxReconsumeTimes", 0),
     Option("consume_timeout_s", _NUMBER, 900.0, "a message is sent back when its handler takes "
            "longer", "consumeTimeout", 0.001, 365 * _DAY_S),
     Option("suspend_s", _NUMBER, 1.0, "the wait before a failed message of an order comes again",

@@ -15,10 +15,14 @@ __all__ = ["bench"]
 @click.argument("kind", type=click.Choice(["producer", "consumer", "latency"]))
 @client_options
 @click.option("-t", "topic", default="BenchmarkTest", show_default=True)
-@click.option("-w", "under_way", default=64, show_default=True, help="Messages under way.")
-@click.option("-s", "size", default=128, show_default=True, help="Bytes of a body.")
-@click.option("--batch", default=1, show_default=True, help="Messages in a request.")
-@click.option("--seconds", default=10.0, show_default=True)
+@click.option("-w", "under_way", type=click.IntRange(1), default=64, show_default=True,
+              help="Messages under way.")
+@click.option("-s", "size", type=click.IntRange(0), default=128, show_default=True,
+              help="Bytes of a body.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
+              help="Messages in a request.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10.0,
+              show_default=True)
 @click.option("--json", "is_json", is_flag=True, help="One JSON object at the end.")
 def bench(
     kind: str, where: str, access_key: str, secret_key: str, namespace: str, timeout_s: float,

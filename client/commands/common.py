@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 import click
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "Bar", "arguments_of", "client_options", "guarded",
-           "run_command"]
+__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_TERMINATED", "Bar", "arguments_of",
+           "client_options", "guarded", "run_command"]
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143
 
 
 def run_command(
@@ -38,11 +42,17 @@ def run_command(
     return status if isinstance(status, int) else 0
 
 
+def _terminated(number: int, frame: FrameType | None) -> None:
+    sys.exit(EXIT_TERMINATED)
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Turn errors into exit statuses."""
+    """Turn errors into exit statuses; a SIGTERM ends the work as Ctrl-C does, with its commits."""
     from twistmq.broker.errors import BrokerError
 
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
         sys.stdout.flush()

@@ -35,7 +35,8 @@ _PULL_HOLD_MS: Final = 500
 @click.option("--to", "end", type=click.Choice(["end"]), help="Stop at the end of the queues.")
 @click.option("--tag", default="*", help="Tags, as 'a || b'.")
 @click.option("--sql", "sql_text", default="", help="A filter in SQL92.")
-@click.option("-c", "count", default=0, help="Stop after so many messages.")
+@click.option("-c", "count", type=click.IntRange(0), default=0,
+              help="Stop after so many messages.")
 @click.option("-f", "form", default="%s\\n", show_default=True, help=f"The output: {_FIELDS}.")
 @click.option("--json", "is_json", is_flag=True, help="A JSON object a line.")
 @click.option("--order", is_flag=True, help="In a group: keep the order of each queue.")
@@ -50,7 +51,9 @@ def consume(
     """
     if (group and begin not in ("first", "last")) or (group and end):
         raise click.UsageError("a group begins at 'first' or 'last', and has no --to")
-    logging.getLogger("twistmq.client").setLevel(logging.ERROR)
+    _check_place(begin)
+    # A group waits for what is not there, and says so.
+    logging.getLogger("twistmq.client").setLevel(logging.WARNING if group else logging.ERROR)
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
     with guarded():
         if group:
@@ -81,19 +84,23 @@ def _of_group(
     where: str, group: str, topic: str, begin: str, sql_text: str, tag: str, order: bool,
     count: int, arguments: Any,
 ) -> Iterator[ReceivedMessage[Any]]:
+    from twistmq.client.blocking import Client
     from twistmq.client.consumer import Consumer
     from twistmq.client.core.subscriptions import sql
 
     # A member acknowledges a message when it is asked for the next: it has to be asked to the end.
     wanted = sql(sql_text) if sql_text else tag
-    consumer: Consumer[bytes] = Consumer(
-        where, group=group, topics={topic: wanted}, start="first" if begin == "first" else "last",
-        order="queue" if order else None, **arguments)
-    with consumer:
-        for number, message in enumerate(consumer, 1):
-            if number == count:
-                consumer.stop()
-            yield message
+    with Client(where, **arguments) as client:
+        # A topic that is not there is an error, as it is without a group.
+        client.read_queues(topic)
+        consumer: Consumer[bytes] = Consumer(
+            client, group=group, topics={topic: wanted},
+            start="first" if begin == "first" else "last", order="queue" if order else None)
+        with consumer:
+            for number, message in enumerate(consumer, 1):
+                if number == count:
+                    consumer.stop()
+                yield message
 
 
 def _of_queues(
@@ -126,6 +133,18 @@ def _of_queues(
                         yield message
             if idle and places and not to_end:
                 time.sleep(_PULL_HOLD_MS / 1000)
+
+
+def _check_place(begin: str) -> None:
+    """:raises BadParameter: when it is no place to begin at."""
+    if begin in ("first", "last") or begin.isdecimal():
+        return
+    try:
+        datetime.fromisoformat(begin)
+    except ValueError:
+        raise click.BadParameter(
+            f"{begin!r} is none of first, last, an offset, and a time as 2026-01-31T12:00",
+            param_hint="--from") from None
 
 
 def _place(client: Any, queue: Any, begin: str) -> int:

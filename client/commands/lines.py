@@ -17,13 +17,20 @@ def read_messages(
     files: Iterable[BinaryIO], topic: str, delimiter: bytes, key_delimiter: bytes,
     properties: dict[str, str], tags: str, is_json: bool, delay_ms: int,
 ) -> Iterator[Message]:
-    """The messages of files."""
+    """The messages of files.
+
+    :raises ValueError: when a line of JSON is no message; it says which line.
+    """
     for file in files:
-        for part in _parts(file, delimiter):
+        for number, part in enumerate(_parts(file, delimiter), 1):
             if not part:
                 continue
             if is_json:
-                yield _of_json(topic, part, properties, tags, delay_ms)
+                try:
+                    message = _of_json(topic, part, properties, tags, delay_ms)
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from None
+                yield message
                 continue
             keys: tuple[str, ...] = ()
             if key_delimiter and key_delimiter in part:
@@ -40,13 +47,24 @@ def _of_json(
     row = json.loads(line)
     if not isinstance(row, dict) or not ("body" in row or "body64" in row):
         raise ValueError(f"{line[:60]!r} is no JSON object with a body")
+    keys = row.get("keys") or ()
+    if isinstance(keys, str):
+        keys = (keys,)
+    if not (isinstance(keys, list | tuple) and all(isinstance(key, str) for key in keys)):
+        raise ValueError(f"its keys are {keys!r}: a text or a list of texts is expected")
+    own = row.get("properties") or {}
+    if not (isinstance(own, dict) and all(isinstance(value, str) for value in own.values())):
+        raise ValueError(f"its properties are {own!r}: an object of texts is expected")
+    for name in ("tags", "sharding_key", "body64"):
+        if not isinstance(row.get(name) or "", str):
+            raise ValueError(f"its {name} is {row[name]!r}: a text is expected")
     body = (base64.b64decode(row["body64"]) if "body64" in row
             else row["body"].encode() if isinstance(row["body"], str)
             else json.dumps(row["body"]).encode())
     return Message(
-        topic=topic, body=body, tags=row.get("tags") or tags, keys=tuple(row.get("keys") or ()),
+        topic=topic, body=body, tags=row.get("tags") or tags, keys=tuple(keys),
         sharding_key=row.get("sharding_key") or "",
-        properties={**properties, **(row.get("properties") or {})}, delay_ms=delay_ms)
+        properties={**properties, **own}, delay_ms=delay_ms)
 
 
 def _parts(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:

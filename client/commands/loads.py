@@ -6,8 +6,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
+from twistmq.client.blocking import Client
 from twistmq.client.consumer import Consumer
 from twistmq.client.messages import Message, ReceivedMessage
 from twistmq.client.producer import Producer
@@ -63,9 +65,12 @@ def consumer_load(
     """Consume from the beginning for some seconds, as a new group; nothing is printed of it."""
     count = 0
     group = f"twistmq_bench_{time.time_ns()}"
-    consumer: Consumer[bytes] = Consumer(
-        where, group=group, topics=topic, start="first", **arguments)
-    with consumer:
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(where, **arguments))
+        # A topic that is not there is an error.
+        client.read_queues(topic)
+        consumer: Consumer[bytes] = stack.enter_context(
+            Consumer(client, group=group, topics=topic, start="first"))
         begin, cpu = time.monotonic(), time.process_time()
 
         def one(message: ReceivedMessage[Any]) -> None:

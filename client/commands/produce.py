@@ -38,8 +38,10 @@ _BATCHES_MAX: Final = 64
 @click.option("--json", "is_json", is_flag=True,
               help="Lines are JSON objects with body, and tags, keys, properties, sharding_key.")
 @click.option("--delay", "delay_s", default=0.0, help="Deliver so many seconds later.")
-@click.option("--rate", default=0, help="Messages a second at most; 0: without a bound.")
-@click.option("--batch", default=1, show_default=True, help="Messages in a request.")
+@click.option("--rate", type=click.IntRange(0), default=0,
+              help="Messages a second at most; 0: without a bound.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True,
+              help="Messages in a request.")
 @click.option("--group", default="twistmq_produce", show_default=True, help="Producer group.")
 @click.option("--progress/--no-progress", default=None,
               help="Count on standard error; by default when it is a terminal.")

@@ -242,6 +242,7 @@ class Member(Results[T]):
         await self._wait_for_handlers(timeout_ms)
         for loop in self._loops:
             loop.cancel()
+        await self.rebalance.finish()
         await self._leave_queues()
         self.held.clear()
         for topic in self.subscriptions:

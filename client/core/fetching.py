@@ -202,6 +202,11 @@ class Fetcher(Generic[T]):
         elif code == ResponseCode.TOPIC_NOT_EXIST and held.next_offset:
             log.warning("group %s: %s is gone: %s", self._member.group, held.queue, error)
             self._member.rebalance.deleted(held)
+        elif isinstance(error, Undecodable):
+            log.warning("group %s: what %s answers to a pull of %s at offset %d is of no use: %s. "
+                        "It is asked again until a tool moves the group over it",
+                        self._member.group, self._client.routes.broker_of(held.queue), held.queue,
+                        held.next_offset, error)
         else:
             log.warning("the pull of %s failed: %s", held.queue, error)
         # A slave that does not answer is not asked again before the master says so.

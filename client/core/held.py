@@ -36,7 +36,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: "last", "first" or Unix ms: where a group begins that never had a queue.
     start: str | int = "last"
     strategy: Strategy = Averagely()
-    #: After so many attempts a message is dead; None: 16, or without end in order.
+    #: A message that failed is tried again so often at most; None: 16, or without end in order.
     max_attempts: int | None = None
     consume_timeout_ms: float = 15 * 60_000
     #: The wait before a failed message of an order is handed out again.

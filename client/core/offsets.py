@@ -21,7 +21,7 @@ from twistmq.broker.wire.header import Int64
 from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.tasks import Task
-from twistmq.client.errors import refusal
+from twistmq.client.errors import Undecodable, refusal
 
 __all__ = ["FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets"]
 
@@ -73,6 +73,8 @@ class RemoteOffsets:
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
         offset = reply.header(headers.QueryConsumerOffsetResponseHeader).offset
+        if offset < 0:
+            raise Undecodable(f"{address} says that the group is at offset {offset}")
         # 4.9.4 answers 0 for a group that has no offset yet.
         if offset:
             self._known.add((queue.topic, queue.broker_name))

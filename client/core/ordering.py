@@ -23,6 +23,7 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.window import QueueWindow
+from twistmq.client.errors import refusal
 
 __all__ = ["Locks"]
 
@@ -67,13 +68,12 @@ class Locks:
             address = self._client.routes.master(broker_name)
             reply = await self._client.engine.invoke(
                 address, RequestCode.LOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
+            if reply.code != ResponseCode.SUCCESS:
+                raise refusal(reply.code, reply.remark, address)
+            return set(LockBatchResponseBody.decode_reply(reply.body).lock_ok_mq_set)
         except BrokerError as error:
             log.warning("no locks of broker %s: %s", broker_name, error)
             return set()
-        if reply.code != ResponseCode.SUCCESS:
-            log.warning("broker %s gives no locks: %d %s", broker_name, reply.code, reply.remark)
-            return set()
-        return set(LockBatchResponseBody.decode_reply(reply.body).lock_ok_mq_set)
 
     async def renew_always(self) -> None:
         """Renew all locks each 20 s."""

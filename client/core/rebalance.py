@@ -39,7 +39,7 @@ from twistmq.client.core.flow import NEW_QUEUE_MS
 from twistmq.client.core.held import Held
 from twistmq.client.core.routes import Route
 from twistmq.client.core.strategies import share, sorted_queues
-from twistmq.client.core.tasks import Future, Task
+from twistmq.client.core.tasks import Cancelled, Future, Task
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.errors import Closed, refusal
 
@@ -83,8 +83,12 @@ class Rebalance(Generic[T]):
         self._is_wanted = False
         self._loop: Task[None] | None = None
         self._last_ms = float("-inf")
-        #: Ordered queues that are lost while their handler runs.
-        self._ending: set[MessageQueue] = set()
+        #: Ordered queues that are lost and still locked, and what gives each lock back.
+        self._ending: dict[MessageQueue, tuple[Held[T], Task[None]]] = {}
+        #: Queues that are being given up.
+        self._leaving: set[Task[None]] = set()
+        #: Topics without a route of which the log says so.
+        self._missing: set[str] = set()
         self.differences = Differences(member)
         #: Queues of topics that were deleted: all that comes into them is new.
         self._deleted: set[MessageQueue] = set()
@@ -122,6 +126,21 @@ class Rebalance(Generic[T]):
         listeners = _listeners(self._client.engine.handlers, None)
         if self in listeners:
             listeners.remove(self)
+
+    async def finish(self) -> None:
+        """End what was begun with queues that were lost: commits, and locks that can be given back.
+
+        The lock of a handler that still runs ends by itself, at the broker.
+        """
+        await self._client.tasks.all_of(self._leaving)
+        ended = []
+        for queue, (held, unlocking) in self._ending.items():
+            # It would give back the lock of a later member of this client.
+            unlocking.cancel()
+            if not held.window.running_count:
+                ended.append(queue)
+        if self._member.locks is not None:
+            self._member.locks.unlock_all(ended)
 
     def wake(self) -> None:
         """Have a round soon."""
@@ -186,9 +205,14 @@ class Rebalance(Generic[T]):
         if route is None:
             try:
                 route = await self._client.routes.find(topic)
-            except BrokerError:
+            except BrokerError as error:
                 # The retry topic does not exist before the first retry.
-                return topic.startswith(RETRY_GROUP_TOPIC_PREFIX), False
+                is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+                if not is_retry and topic not in self._missing:
+                    self._missing.add(topic)
+                    log.warning("group %s waits for topic %s: %s", member.group, topic, error)
+                return is_retry, False
+            self._missing.discard(topic)
         queues = route.read_queues
         if member.fixed is not None:
             mine = [queue for queue in sorted_queues(queues) if queue in member.fixed]
@@ -240,9 +264,15 @@ class Rebalance(Generic[T]):
         Handlers that end soon have their results committed too: the member that has a queue now
         looks where it begins after ``NEW_QUEUE_MS``.
         """
+        if lost:
+            # The end of the rounds does not end this.
+            leaving = self._client.tasks.spawn(self._give_up(lost), "queues that are lost")
+            self._leaving.add(leaving)
+            leaving.when_done(lambda _: self._leaving.discard(leaving))
+            await leaving
+
+    async def _give_up(self, lost: list[Held[T]]) -> None:
         member, tasks = self._member, self._client.tasks
-        if not lost:
-            return
         until_ms = tasks.now_ms + HANDLERS_WAIT_MS
         stopped = [held for held in lost
                    if member.fixed is None and held.is_settled and not held.window.is_dropped]
@@ -270,8 +300,7 @@ class Rebalance(Generic[T]):
         self._remember(stopped)
         if member.locks is not None:
             for held in lost:
-                self._ending.add(held.queue)
-                self._client.tasks.spawn(self._unlock(held), "unlock")
+                self._ending[held.queue] = held, tasks.spawn(self._unlock(held), "unlock")
         log.info("group %s: this member has %d queues less", member.group, len(lost))
         tell(member.on_lost, _asked_for(lost))
 
@@ -294,7 +323,7 @@ class Rebalance(Generic[T]):
         end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
         while held.window.running_count and self._client.tasks.now_ms < end_ms:
             await self._client.tasks.sleep(20)
-        self._ending.discard(held.queue)
+        self._ending.pop(held.queue, None)
         if held.queue not in self._member.held:
             self._member.locks.unlock_all([held.queue])
 
@@ -302,13 +331,21 @@ class Rebalance(Generic[T]):
 
     async def _take(self, queues: list[MessageQueue]) -> list[MessageQueue]:
         """Take queues; :returns: those that could be taken."""
+        locks = self._member.locks
+        queues = [queue for queue in queues if queue not in self._ending]
+        if not queues or locks is None:
+            return await self._take_all(queues)
+        try:
+            locked = await locks.lock(queues)
+            return await self._take_all([queue for queue in queues if queue in locked])
+        except Cancelled:
+            # The member closes, and does not have them yet.
+            locks.unlock_all(queues)
+            raise
+
+    async def _take_all(self, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Take queues, which are locked if need be."""
         member = self._member
-        if not queues:
-            return []
-        if member.locks is not None:
-            queues = [queue for queue in queues if queue not in self._ending]
-            locked = await member.locks.lock(queues)
-            queues = [queue for queue in queues if queue in locked]
         starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")
                   for queue in queues]
         outcomes = await self._client.tasks.all_of(starts)

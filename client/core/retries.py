@@ -43,7 +43,7 @@ class Retries:
 
     :param group: the consumer group, its name at brokers.
     :param sender: for the fallback.
-    :param max_attempts: after so many attempts a message is dead.
+    :param max_attempts: after so many more attempts a message that failed is dead.
     """
 
     def __init__(

@@ -79,7 +79,9 @@ class LoopConsumer(LoopMember[C, T]):
             try:
                 while left:
                     message = left[0]
-                    if not message.lost and self._handling.is_decodable(batch.held, message):
+                    if message.lost:
+                        self._post(self.member.release, batch.held, [message])
+                    elif self._handling.is_decodable(batch.held, message):
                         yield message
                         self._post(self.member.succeed, batch.held, [message])
                     del left[0]

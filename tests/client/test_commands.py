@@ -109,6 +109,73 @@ class CommandTests(TestCase):
 
         return deferToThread(run)
 
+    def test_values_without_a_meaning_are_refused(self) -> Deferred[Any]:
+        """With the option's name; nothing is sent or read."""
+        def run() -> None:
+            for words in (("consume", "t", "--from", "2026-13-01"),
+                          ("consume", "t", "--from", "-5"),
+                          ("consume", "t", "-c", "-1"), ("produce", "t", "--batch", "0"),
+                          ("produce", "t", "--rate", "-5"), ("bench", "producer", "-w", "0"),
+                          ("bench", "producer", "--seconds", "0")):
+                found = self.run_command(*words, given="x")
+                self.assertEqual(found.exit_code, 2, words)
+                self.assertIn(words[2], found.output)
+
+        return deferToThread(run)
+
+    def test_lines_of_json_that_are_no_messages_are_named(self) -> Deferred[Any]:
+        """By their number; a single key may be a text."""
+        def run() -> None:
+            for line, said in (('{"body": "x", "keys": 5}', "its keys are 5"),
+                               ('{"body": "x", "properties": 5}', "its properties are 5"),
+                               ('{"body": "x", "properties": {"a": 5}}', "its properties are"),
+                               ('{"body": "x", "tags": 5}', "its tags is 5"),
+                               ('{"keys": "x"}', "no JSON object with a body"),
+                               ("nothing", "Expecting value")):
+                found = self.run_command(
+                    "produce", "t", "--json", given='{"body": "good"}\n' + line)
+                self.assertEqual((found.exit_code, len(found.output.splitlines())), (1, 1), line)
+                self.assertIn("twistmq: line 2: ", found.output)
+                self.assertIn(said, found.output)
+            self.run_command("produce", "keys", "--json", given='{"body": "x", "keys": "order-17"}')
+            out = self.run_command("consume", "keys", "--from", "first", "--to", "end", "--json")
+            self.assertEqual(json.loads(out.stdout)["keys"], ["order-17"])
+
+        return deferToThread(run)
+
+    def test_a_group_of_what_is_not_there_is_an_error(self) -> Deferred[Any]:
+        """As it is without a group, and of a load."""
+        def run() -> None:
+            for words in (("consume", "nosuch"), ("consume", "nosuch", "-g", "g"),
+                          ("bench", "consumer", "-t", "nosuch", "--seconds", "1")):
+                found = self.run_command(*words)
+                self.assertEqual(found.exit_code, 1, words)
+                self.assertIn("nosuch", found.output)
+
+        return deferToThread(run)
+
+    def test_a_sigterm_ends_a_member_with_its_commits(self) -> Deferred[Any]:
+        """As Ctrl-C does: what was printed does not come again, but for the last line."""
+        def run() -> None:
+            lines = "".join(f"{each}\n" for each in range(500))
+            self.run_command("produce", "t", given=lines)
+            code = "from twistmq.broker.edge.entry import main; raise SystemExit(main())"
+            member = subprocess.Popen(
+                [sys.executable, "-c", code, "consume", "t", "-g", "g", "--from", "first", "-n",
+                 self.where], stdout=subprocess.PIPE, text=True)
+            assert member.stdout is not None
+            seen = [member.stdout.readline() for _ in range(500)]
+            member.terminate()
+            self.assertEqual(member.wait(30), 143)
+            self.assertEqual(member.stdout.read(), "")
+            member.stdout.close()
+            self.run_command("produce", "t", given="last\n")
+            more = self.run_command("consume", "t", "-g", "g", "--from", "first", "-c", "1")
+            again = set(more.stdout.split()) & {line.strip() for line in seen}
+            self.assertLessEqual(again, {seen[-1].strip()})
+
+        return deferToThread(run)
+
     def test_the_program_loads_no_server_for_a_command_of_the_client(self) -> None:
         """It says what the command line of all commands says, and ends as that does."""
         for words in (["consume", "-h"], ["produce"], ["consume", "t", "--nothing"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -19,6 +20,7 @@ from twistmq.broker.wire.headers.offset import (
 )
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.held import Batch
+from twistmq.client.core.subscriptions import subscription
 from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed
 
@@ -118,6 +120,25 @@ class ReadingTests(SynchronousTestCase):
         self.broker.refusals.clear()
         box.advance(2000)
         self.assertEqual(sorted(box.take_all()), list(range(40)))
+
+    def test_a_negative_offset_is_none(self) -> None:
+        """No broker has a message there: the queue waits, and the log says so."""
+        self.broker.offsets["g", "T", 1] = -5
+        box = GroupBox(self.broker)
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            box.start()
+        self.assertIn("the group is at offset -5", logs.output[0])
+        self.assertEqual(len(box.member.held), 3)
+
+    def test_a_topic_that_is_not_there_is_said_once(self) -> None:
+        """It is read as soon as it is there."""
+        box = GroupBox(self.broker)
+        box.member.subscribe(subscription("U", None))
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            box.start()
+            box.advance(60_000)
+        said = [line for line in logs.output if "waits for topic U" in line]
+        self.assertEqual(len(said), 1)
 
     def test_what_is_finished_is_committed_and_nothing_beyond(self) -> None:
         """The offset is that of the first message that is not finished.
@@ -511,6 +532,62 @@ class RebalanceTests(SynchronousTestCase):
         box.advance(10)
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 4)
 
+    def losing(self, **options: Any) -> tuple[GroupBox, Batch[bytes]]:
+        """A member that is giving two queues up; :returns: it, and what runs of one of them."""
+        box = GroupBox(self.broker, **options)
+        box.start()
+        batches = {batch.held.queue: batch
+                   for batch in [box.member.take(1) for _ in range(4)] if batch is not None}
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        while len(box.member.held) == 4:
+            box.advance(10)
+        for number in (0, 1, 3):
+            batch = batches[queue(number)]
+            box.member.succeed(batch.held, batch.messages)
+        return box, batches[queue(2)]
+
+    def test_a_close_ends_what_was_begun_with_lost_queues(self) -> None:
+        """The results of handlers that ended meanwhile are committed."""
+        box, batch = self.losing()
+        box.tasks_later(50, box.member.succeed, batch.held, batch.messages)
+        begin = box.clock.now_ms
+        box.run(box.member.close(10_000))
+        self.assertLess(box.clock.now_ms - begin, 100)
+        self.assertEqual([self.broker.offsets["g", "T", number] for number in range(4)],
+                         [1, 1, 1, 1])
+
+    def test_a_close_gives_back_the_locks_of_lost_queues(self) -> None:
+        """Else nobody reads them for a minute; that of a handler that does not end stays."""
+        box, batch = self.losing(in_order=True)
+        box.tasks_later(50, box.member.succeed, batch.held, batch.messages)
+        box.run(box.member.close(10_000))
+        self.assertEqual(self.broker.locks, {})
+        self.broker.members["g"].clear()
+        box, _ = self.losing(in_order=True)
+        box.run(box.member.close(500))
+        self.assertEqual(set(self.broker.locks), {queue(2)})
+
+    def test_a_close_gives_back_the_locks_of_queues_that_come(self) -> None:
+        """Their first offset is not known yet, so that the member does not have them."""
+        asked: list[RemotingCommand] = []
+
+        def answer(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+                asked.append(command)
+                return None
+            return self.broker(command)
+
+        box = GroupBox(self.broker, in_order=True)
+        box.servers[BROKER] = answer
+        box.run(box.member.start())
+        while not asked:
+            box.advance(10)
+        self.assertEqual(len(self.broker.locks), 4)
+        box.run(box.member.close(10_000))
+        box.advance(10)
+        self.assertEqual(self.broker.locks, {})
+
     def test_a_member_that_no_broker_lists_has_no_queue(self) -> None:
         """It holds nothing until its heartbeat is known."""
         box = GroupBox(self.broker)
@@ -607,6 +684,20 @@ class OrderTests(SynchronousTestCase):
         del self.broker.locks[queue(0)]
         box.advance(2_000)
         self.assertEqual(list(box.member.held), [queue(0)])
+
+    def test_an_answer_without_locks_is_said(self) -> None:
+        """Nothing is read then."""
+        def answer(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.LOCK_BATCH_MQ:
+                return ResponseCode.SUCCESS, None, b"\xff", None
+            return self.broker(command)
+
+        box = GroupBox(self.broker, in_order=True)
+        box.servers[BROKER] = answer
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            box.start()
+        self.assertIn("no locks of broker a", logs.output[0])
+        self.assertEqual(box.member.held, {})
 
     def test_a_lock_that_is_not_renewed_stops_the_order(self) -> None:
         """After thirty seconds the lock is not believed in."""
