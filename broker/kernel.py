@@ -225,7 +225,7 @@ class Kernel:
     # --- health
 
     def _store_fault(self) -> str:
-        """The reason why messages are refused; a slave always refuses those of senders."""
+        """The reason why messages are refused: of senders, or, by a slave, of its master."""
         return self.store.dispatch.damage if self.is_slave else self.store.refuses_why()
 
     def _tables_fault(self) -> str:

@@ -69,8 +69,10 @@ class Consumer(BlockingMember[T]):
         :param build: makes the core of this kind of consumer.
         """
         self._stopped = threading.Event()
+        #: Whether a shared client was closed while this consumer worked.
+        self._is_cut_off = False
         super()._join(parts, group, topics, build)
-        self.client.core.on_close.append(self._stopped.set)
+        self.client.core.on_close.append(self._client_closed)
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"),
             Results(self.member, self._post).post)
@@ -210,9 +212,14 @@ class Consumer(BlockingMember[T]):
             raise failures[0]
         self._check_client()
 
+    def _client_closed(self) -> None:
+        """The shared client is closed before its consumer."""
+        self._is_cut_off = not self._stopped.is_set()
+        self._stopped.set()
+
     def _check_client(self) -> None:
-        """:raises Closed: when a shared client was closed before its consumer."""
-        if self.client.core.is_closed and not self._is_closed:
+        """:raises Closed: when that ended the work."""
+        if self._is_cut_off:
             raise Closed("the client is closed")
 
     # --- control
@@ -246,7 +253,7 @@ class Consumer(BlockingMember[T]):
         """
         self._set_stopped()
         with suppress(ValueError):
-            self.client.core.on_close.remove(self._stopped.set)
+            self.client.core.on_close.remove(self._client_closed)
         self._leave(lambda: self.member.close(timeout_s * 1000))
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from twistmq.broker.wire.addresses import split_address
 from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.tasks import Future, Task
-from twistmq.client.errors import ForkedError
+from twistmq.client.errors import Closed, ForkedError
 from twistmq.client.sockets import ClientSocket
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Loop:
         """Run a coroutine of an engine and wait for its end.
 
         :param make: makes the coroutine, on the thread.
+        :raises Closed: when the engine is not served any more.
         :raises ForkedError: in a child of the process that made the client.
         """
         self.check_process()
@@ -92,6 +93,8 @@ class Loop:
 
         def begin() -> None:
             try:
+                if engine not in self._engines:
+                    raise Closed("the client is closed")
                 coroutine = make()
             except Exception as error:
                 failed: Future[T] = Future()

@@ -55,6 +55,8 @@ def _of_json(
     own = row.get("properties") or {}
     if not (isinstance(own, dict) and all(isinstance(value, str) for value in own.values())):
         raise ValueError(f"its properties are {own!r}: an object of texts is expected")
+    if "body64" in row and row["body64"] is None:
+        raise ValueError("its body64 is null: a text is expected")
     for name in ("tags", "sharding_key", "body64"):
         if not isinstance(row.get(name) or "", str):
             raise ValueError(f"its {name} is {row[name]!r}: a text is expected")

@@ -61,9 +61,9 @@ class PopOptions(MemberOptions, frozen=True, kw_only=True):
 class Held(Generic[T]):
     """A queue of this member."""
 
-    __slots__ = ("behind", "broker_id", "committed", "in_order_until_ms", "is_paused", "is_ready",
-                 "is_settled", "named", "next_offset", "outcome", "queue", "subscription",
-                 "taken_ms", "task", "window")
+    __slots__ = ("behind", "broker_id", "committed", "floor", "floor_ms", "in_order_until_ms",
+                 "is_paused", "is_ready", "is_settled", "named", "next_offset", "outcome", "queue",
+                 "subscription", "taken_ms", "task", "window")
 
     def __init__(
         self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
@@ -80,6 +80,10 @@ class Held(Generic[T]):
         self.behind = 0
         #: The offset that is committed for sure.
         self.committed: int | None = None
+        #: What was committed, or the queue began with, before the members changed last, and when
+        #: that was; steady clock.
+        self.floor = next_offset
+        self.floor_ms = float("-inf")
         #: Whether it is known where the queue begins. Until then the member before may commit how
         #: far it came, and a commit of this one would set the group back.
         self.is_settled = False

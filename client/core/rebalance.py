@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
@@ -68,9 +68,24 @@ COMMIT_WAIT_MS: Final = 1000
 HANDLERS_WAIT_MS: Final = 300
 LATE_MS: Final = 50
 _MEMBERS_TIMEOUT_MS: Final = 3000
+#: Changes of members within this time are one, ms.
+FLOOR_MS: Final = 3_000
 #: How long it is remembered where this member stopped in a lost queue, ms: members of Apache's
 #: client commit twice in that time.
 STOPPED_MS: Final = 10_000
+
+
+class _Stop(NamedTuple):
+    """Where a member stopped in a queue that it lost.
+
+    :param floor: what was committed before the members changed: the least that a member of Apache's
+        client may have found, so that a lower offset is a tool's.
+    :param ms: when; steady clock.
+    """
+
+    offset: int
+    floor: int
+    ms: float
 
 
 class Rebalance(Generic[T]):
@@ -92,8 +107,10 @@ class Rebalance(Generic[T]):
         self.differences = Differences(member)
         #: Queues of topics that were deleted: all that comes into them is new.
         self._deleted: set[MessageQueue] = set()
-        #: Where this member stopped in queues that others have now, and when; steady clock.
-        self._stopped: dict[MessageQueue, tuple[int, float]] = {}
+        #: Lost queues whose commits are under way.
+        self._stopping: dict[MessageQueue, Held[T]] = {}
+        #: Where this member stopped in queues that others have now.
+        self._stopped: dict[MessageQueue, _Stop] = {}
 
     async def begin(self) -> None:
         """Find the topics, be known to the brokers, and start the rounds.
@@ -132,6 +149,8 @@ class Rebalance(Generic[T]):
 
         The lock of a handler that still runs ends by itself, at the broker.
         """
+        if self._loop is not None:
+            await self._client.tasks.all_of([self._loop])
         await self._client.tasks.all_of(self._leaving)
         ended = []
         for queue, (held, unlocking) in self._ending.items():
@@ -152,8 +171,16 @@ class Rebalance(Generic[T]):
         """A broker says that the members of a group changed."""
         if group == self._member.group:
             # The member that gets a queue may ask where it begins before this one gives it up.
+            for held in self._member.held.values():
+                self._set_floor(held)
             self._client.tasks.spawn(self._member.commit(), "commit before a rebalance")
             self.wake()
+
+    def _set_floor(self, held: Held[T]) -> None:
+        """Note what is committed, unless that was done shortly before, by the same change."""
+        now_ms = self._client.tasks.now_ms
+        if held.committed is not None and now_ms - held.floor_ms > FLOOR_MS:
+            held.floor, held.floor_ms = held.committed, now_ms
 
     def _route_changed(self, route: Route) -> None:
         if route.topic in self._member.subscriptions:
@@ -264,24 +291,25 @@ class Rebalance(Generic[T]):
         Handlers that end soon have their results committed too: the member that has a queue now
         looks where it begins after ``NEW_QUEUE_MS``.
         """
+        for held in lost:
+            self._member.held.pop(held.queue, None)
+            if held.task is not None:
+                held.task.cancel()
+            if self._member.fixed is None and held.is_settled and not held.window.is_dropped:
+                self._set_floor(held)
+                self._stopping[held.queue] = held
+            for message in held.window.lose():
+                message.lost = True
         if lost:
             # The end of the rounds does not end this.
-            leaving = self._client.tasks.spawn(self._give_up(lost), "queues that are lost")
+            leaving = self._client.tasks.spawn(self._commit_lost(lost), "queues that are lost")
             self._leaving.add(leaving)
             leaving.when_done(lambda _: self._leaving.discard(leaving))
             await leaving
 
-    async def _give_up(self, lost: list[Held[T]]) -> None:
+    async def _commit_lost(self, lost: list[Held[T]]) -> None:
         member, tasks = self._member, self._client.tasks
         until_ms = tasks.now_ms + HANDLERS_WAIT_MS
-        stopped = [held for held in lost
-                   if member.fixed is None and held.is_settled and not held.window.is_dropped]
-        for held in lost:
-            member.held.pop(held.queue, None)
-            if held.task is not None:
-                held.task.cancel()
-            for message in held.window.lose():
-                message.lost = True
         running = [held for held in lost if held.window.running_count]
         committing = [tasks.spawn(member.commit(lost), "commit of lost queues")]
         try:
@@ -297,7 +325,7 @@ class Rebalance(Generic[T]):
         finally:
             for held in lost:
                 held.window.drop()
-        self._remember(stopped)
+        self._remember(lost)
         if member.locks is not None:
             for held in lost:
                 self._ending[held.queue] = held, tasks.spawn(self._unlock(held), "unlock")
@@ -307,14 +335,16 @@ class Rebalance(Generic[T]):
     def _remember(self, lost: list[Held[T]]) -> None:
         """Keep where this member stopped in queues, for the case that they come back soon."""
         now_ms = self._client.tasks.now_ms
-        self._stopped = {queue: (offset, ms) for queue, (offset, ms) in self._stopped.items()
-                         if now_ms - ms <= STOPPED_MS}
+        self._stopped = {queue: stop for queue, stop in self._stopped.items()
+                         if now_ms - stop.ms <= STOPPED_MS}
         for held in lost:
-            self._stopped[held.queue] = held.window.committable, now_ms
+            if self._stopping.pop(held.queue, None) is held:
+                self._stopped[held.queue] = _Stop(held.window.committable, held.floor, now_ms)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """A tool moved the offsets of queues: where this member stopped in them does not count."""
         for queue in queues:
+            self._stopping.pop(queue, None)
             self._stopped.pop(queue, None)
 
     async def _unlock(self, held: Held[T]) -> None:
@@ -335,11 +365,13 @@ class Rebalance(Generic[T]):
         queues = [queue for queue in queues if queue not in self._ending]
         if not queues or locks is None:
             return await self._take_all(queues)
+        locking = self._client.tasks.spawn(locks.lock(queues), "locks")
         try:
-            locked = await locks.lock(queues)
+            locked = await locking
             return await self._take_all([queue for queue in queues if queue in locked])
         except Cancelled:
             # The member closes, and does not have them yet.
+            await self._client.tasks.all_of([locking])
             locks.unlock_all(queues)
             raise
 
@@ -405,12 +437,14 @@ class Rebalance(Generic[T]):
         """
         member = self._member
         stored = await member.offsets.read(queue)
-        stopped, ms = self._stopped.pop(queue, (-1, 0))
+        stop = self._stopped.pop(queue, None)
+        if stop is not None and queue not in self._deleted and (
+                self._client.tasks.now_ms - stop.ms <= STOPPED_MS
+                and (stored is None or stop.floor <= stored < stop.offset)):
+            log.info("%s is back at %s: this member goes on at %d, where it stopped", queue, stored,
+                     stop.offset)
+            return stop.offset, False
         if stored is not None:
-            if stored < stopped and self._client.tasks.now_ms - ms <= STOPPED_MS:
-                log.info("%s is back at %d: this member goes on at %d, where it stopped",
-                         queue, stored, stopped)
-                return stopped, False
             return stored, True
         start = member.options.start
         is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)

@@ -31,7 +31,7 @@ log = logging.getLogger("twistmq.client")
 
 #: How long a message waits here when it cannot be sent back, ms.
 LOCAL_RETRY_MS: Final = 5_000
-#: Attempts of concurrent consumption, behind the first one.
+#: Attempts of concurrent consumption, after the first one.
 #: Source: DefaultMQPushConsumer.maxReconsumeTimes.
 MAX_ATTEMPTS: Final = 16
 _INT32_MAX: Final = 2**31 - 1
@@ -63,7 +63,7 @@ class Results(HandingOut[T]):
 
     @property
     def max_attempts(self) -> int:
-        """After so many attempts behind the first one a message is dead."""
+        """After so many attempts, the first one not counted, a message is dead."""
         if self.options.max_attempts is not None:
             return self.options.max_attempts
         return _INT32_MAX if self.options.in_order else MAX_ATTEMPTS

@@ -5,20 +5,34 @@ when a master is back, it commits at the slave. The next copy of the master's ta
 offset back, so the slave hands the commit on. A slave without its master keeps it, and gives it to
 the master that returns.
 
+A commit that comes with a pull is not handed on: members of Apache's client repeat it by a request
+each 5 s.
+
 Source: none; Apache's slave keeps it until the next copy, and the messages come again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import asdict
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.api import AnyHandler, Handled, Reply, Request, RequestCode
+from twistmq.broker.api import (
+    AnyHandler,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestRefused,
+    ResponseCode,
+)
 from twistmq.broker.api.errors import RemotingError
+from twistmq.broker.api.headers import offset as headers
 from twistmq.broker.api.observe import Outage
 from twistmq.broker.api.requests import now_or_later
 from twistmq.plugins.ha.ask import TIMEOUT_MS
@@ -29,6 +43,23 @@ if TYPE_CHECKING:
     from twistmq.plugins.ha.master import MasterAddress
 
 __all__ = ["Commits"]
+
+#: Answers that are about the offset: those of a master that does not take this broker's requests,
+#: or is busy, are not.
+_ANSWERS: Final = frozenset({
+    ResponseCode.SUCCESS, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
+
+
+class _OffsetOfPart(headers.UpdateConsumerOffsetRequestHeader):
+    """An offset; of a static topic it is one of a part already, and not to be mapped again.
+
+    :param ns: the namespace that the consumer named, and ``nsd`` whether it did.
+    """
+
+    lo: bool = False
+    ns: str | None = None
+    nsd: str | None = None
 
 
 class Commits:
@@ -54,27 +85,37 @@ class Commits:
     def _row(self, row: AnyHandler) -> AnyHandler:
         inner = row.handle
 
-        def kept(refusal: Reply | None, request: Request[Any]) -> Handled:
-            return inner(request) if refusal is None else refusal
-
         def handle(request: Request[Any]) -> Handled:
             address = self._master.requests
-            if not (self._broker.is_slave and self._follower.is_connected and address):
+            if not (self._broker.is_slave and self._follower.hears_master and address):
                 return inner(request)
             asked = Deferred.fromCoroutine(self._hand_on(request, address))
-            return now_or_later(asked.addCallback(kept, request))
+            return now_or_later(asked.addCallback(answered, request))
+
+        def answered(reply: Reply | None, request: Request[Any]) -> Handled:
+            if reply is None:
+                return inner(request)
+            if reply.code == ResponseCode.SUCCESS:
+                # This broker may know less of the topic than its master, and copies the table.
+                with suppress(RequestRefused):
+                    inner(request)
+            return reply
 
         return replace(row, handle=handle)
 
     async def _hand_on(self, request: Request[Any], address: str) -> Reply | None:
-        """Ask the master to keep an offset; :returns: its refusal, if it refuses."""
+        """Ask the master to keep an offset; :returns: its answer, unless it is about itself."""
+        given = request.command.fields()
+        header = _OffsetOfPart(**asdict(request.header), ns=given.get("ns"), nsd=given.get("nsd"))
         try:
             reply = await self._broker.host.ask_server(
-                address, RequestCode.UPDATE_CONSUMER_OFFSET, request.header, timeout_ms=TIMEOUT_MS)
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS)
+            if reply.code not in _ANSWERS:
+                raise RemotingError(f"it answered {reply.code}: {reply.remark or 'no remark'}")
         except RemotingError as error:
             if self._outage.begins():
                 self.log.warn("the master at {address} takes no offsets: {error}",
                               address=address, error=str(error))
             return None
         self._outage.ends()
-        return Reply(reply.code, remark=reply.remark) if reply.code else None
+        return Reply(reply.code, remark=reply.remark)

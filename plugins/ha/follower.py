@@ -66,6 +66,9 @@ class Follower:
         self.fault = ""
         #: Whether the last connection ended before the master sent anything.
         self._was_shut_out = False
+        #: Where the last whole message ended when bytes of the master could not be kept; None: all
+        #: were kept since.
+        self._refused_at: int | None = None
         #: Whether the logs differ: then the fault does not pass by itself.
         self.differs = False
         #: Where the connection leads, or the last one did.
@@ -103,19 +106,31 @@ class Follower:
         """Whether the master is being followed."""
         return self.link is not None
 
+    @property
+    def hears_master(self) -> bool:
+        """Whether it is, and has sent something."""
+        return self.link is not None and self.link.is_heard
+
     def health(self) -> str:
         """The fault that an operator should see; empty while there is no such fault."""
         if not self._runs:
             return ""
         self._note_heard(self.link)
         silent_ms = self._now_ms() - self._heard_ms
-        if self.differs or silent_ms >= _FAULT_AFTER_MS:
+        silence_ms = max(_FAULT_AFTER_MS, self._broker.settings.int("haHousekeepingInterval"))
+        if self.differs or silent_ms >= silence_ms:
             return self.fault or f"the master was not heard for {silent_ms // 1000} s"
         return ""
 
     def _note_heard(self, link: MasterLink | None) -> None:
-        """Note when the master was heard last; a connection that brought nothing does not count."""
-        if link is not None and link.is_heard:
+        """Note when the master was heard last.
+
+        A connection that brought nothing does not count, nor one that brings again what could not
+        be kept before.
+        """
+        if self._refused_at is not None and self._store.raw.whole_offset > self._refused_at:
+            self._refused_at = None
+        if link is not None and link.is_heard and self._refused_at is None:
             self._heard_ms = max(self._heard_ms, link.receiver.read_ms)
 
     # --- connecting
@@ -182,6 +197,8 @@ class Follower:
     def _connected(self, offset: int) -> None:
         """Say that the log is followed; when the last try came to nothing, once it is heard."""
         self._was_shut_out = False
+        if self._refused_at is not None:
+            return
         self.fault = ""
         self._pause_ms = _PAUSE_FIRST_MS
         self.log.info("connected to master {address}: the log goes on at {offset}",
@@ -194,6 +211,8 @@ class Follower:
         self.link = None
         self._broker.identity.has_master = False
         self._note_heard(link)
+        if link.is_refused and self._refused_at is None:
+            self._refused_at = self._store.raw.whole_offset
         if not link.is_heard and why == CLOSED:
             self._was_shut_out = True
             why = f"{why} {_UNHEARD}"

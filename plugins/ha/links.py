@@ -221,6 +221,8 @@ class MasterLink(_Link):
         self._is_over = False
         #: Whether the master has sent anything that could be taken.
         self.is_heard = False
+        #: Whether it sent what could not be taken.
+        self.is_refused = False
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -237,6 +239,7 @@ class MasterLink(_Link):
                 self._take(self, at, log_bytes)
             self.is_heard = True
         except (StreamBroken, StoreError) as error:
+            self.is_refused = True
             self.end(str(error))
 
     def report(self, offset: int) -> None:

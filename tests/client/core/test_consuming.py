@@ -520,6 +520,51 @@ class RebalanceTests(SynchronousTestCase):
         box.run(box.member.move_to({queue(2): 1}))
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 4])
 
+    def test_an_offset_before_what_was_committed_is_a_tools(self) -> None:
+        """No member can have found it: the messages behind it are to come again.
+
+        A reset at the broker alone tells no member.
+        """
+        box = GroupBox(self.broker)
+        box.start()
+        for count in (4, 2):
+            for _ in range(4):
+                batch = box.member.take(count)
+                assert batch is not None
+                box.member.succeed(batch.held, batch.messages)
+            if count == 4:
+                box.advance(6_000)
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        self.assertEqual([self.broker.offsets["g", "T", number] for number in (2, 3)], [6, 6])
+        self.broker.offsets["g", "T", 2] = 2
+        self.broker.offsets["g", "T", 3] = 5
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [2, 6])
+
+    def test_a_tool_that_moves_a_queue_while_it_is_given_up_is_heard(self) -> None:
+        """The commit of the lost queue is not remembered then."""
+        box, batch = self.losing()
+        box.run(box.member.move_to({queue(2): 0, queue(3): 0}))
+        box.member.succeed(batch.held, batch.messages)
+        box.advance(1_500)
+        for number in (2, 3):
+            self.broker.offsets["g", "T", number] = 0
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [0, 0])
+
+    def test_a_queue_that_was_never_committed_comes_back(self) -> None:
+        """A new group that begins at the end would skip what came meanwhile."""
+        self.broker.refusals[RequestCode.UPDATE_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
+        box = GroupBox(self.broker, start="last")
+        box.start()
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        self.broker.put("T", 2, b"42")
+        self.assertEqual(self.come_back(box, 2), 10)
+        box.advance(600)
+        self.assertEqual(box.take_all(), [42])
+
     def test_a_member_commits_as_soon_as_the_members_change(self) -> None:
         """The one that gets a queue may ask where it begins before this one gives it up."""
         box = GroupBox(self.broker)
@@ -587,6 +632,20 @@ class RebalanceTests(SynchronousTestCase):
         box.run(box.member.close(10_000))
         box.advance(10)
         self.assertEqual(self.broker.locks, {})
+
+    def test_no_moment_of_a_close_leaves_a_lock(self) -> None:
+        """Also just before or after the locks were asked for."""
+        for steps in range(40):
+            self.broker.members["g"].clear()
+            box = GroupBox(self.broker, in_order=True)
+            box.run(box.member.start())
+            for _ in range(steps):
+                box.engine.run()
+                box.advance(1)
+            closing = box.member.tasks.spawn(box.member.close(10_000), "close")
+            box.advance(2_000)
+            self.assertTrue(closing.is_done)
+            self.assertEqual(self.broker.locks, {}, steps)
 
     def test_a_member_that_no_broker_lists_has_no_queue(self) -> None:
         """It holds nothing until its heartbeat is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 from twisted.logger import capturedLogs
@@ -35,8 +36,8 @@ class CommitTests(GroupCase):
     def commit(self, offset: int, *, master_lives: bool) -> RemotingCommand:
         """Commit at the slave."""
         follower = self.slave.plugin(ha.Plugin).follower
-        with patch.object(Follower, "is_connected", master_lives):
-            assert follower.is_connected == master_lives
+        with patch.object(Follower, "hears_master", master_lives):
+            assert follower.hears_master == master_lives
             return self.slave.ask(CODE, UpdateConsumerOffsetRequestHeader("g", "T", 0, offset))
 
     def offset(self, box: KernelBox) -> int:
@@ -55,6 +56,31 @@ class CommitTests(GroupCase):
         self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
         self.assertIn("beyond the end", reply.remark or "")
         self.assertEqual(self.offset(self.slave), -1)
+
+    def test_the_master_has_more_than_the_slave(self) -> None:
+        """What the slave does not have yet may be consumed all the same."""
+        self.send()
+        self.assertEqual(self.commit(6, master_lives=True).code, ResponseCode.SUCCESS)
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (6, -1))
+
+    def test_a_master_that_does_not_take_requests_of_the_slave(self) -> None:
+        """The consumer is not refused for that; the slave keeps the offset."""
+        self.answers[MASTER, CODE] = RemotingCommand(code=ResponseCode.NO_PERMISSION)
+        self.assertEqual(self.commit(2, master_lives=True).code, ResponseCode.SUCCESS)
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (-1, 2))
+
+    def test_the_offset_is_that_of_a_part_of_a_static_topic(self) -> None:
+        """The slave has mapped the logical queue: the master is told not to do it again."""
+        headers = []
+
+        async def ask(address: str, code: int, header: Any, body: bytes = b"", **_: Any
+                      ) -> RemotingCommand:
+            headers.append(header)
+            return RemotingCommand(code=ResponseCode.SUCCESS)
+
+        self.patch(self.slave.host, "ask_server", ask)
+        self.commit(2, master_lives=True)
+        self.assertEqual([header.lo for header in headers], [False])
 
     def test_a_slave_without_its_master_keeps_it(self) -> None:
         """Nobody is asked."""

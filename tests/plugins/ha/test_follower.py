@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionAborted
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import StringTransport
 from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing.kernel import KernelBox
@@ -88,6 +90,24 @@ class ShutOutTests(SynchronousTestCase):
         self.assertIn("ha.peers", check())
         self.link.dataReceived(b"x" * 12)
         self.assertIn("ha.peers", check())
+
+    def test_its_health_is_bad_when_the_same_bytes_are_refused_again_and_again(self) -> None:
+        """As after a fault of the master's disk: the connection is made, and bytes come."""
+        check = self.box.kernel.health_checks["replication"]
+        pauses = []
+        with capturedLogs() as lines:
+            for _ in range(7):
+                self.box.now_ms += 5000
+                self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+                for data in (encode_head(0, 0), encode_head(0, 200) + b"x" * 200):
+                    self.link.dataReceived(data)
+                    self.follower.tick()
+                    check()
+                self.link.connectionLost(Failure(ConnectionAborted()))
+                pauses.append(self.follower._try_ms - self.box.now_ms)
+        self.assertIn("no record of this log can begin", check())
+        self.assertEqual(pauses[-2:], [5000, 5000])
+        self.assertEqual(len([line for line in lines if "no record" in formatEvent(line)]), 1)
 
     def test_it_says_when_the_master_is_heard_again(self) -> None:
         """And the next loss of the connection counts from the beginning."""
