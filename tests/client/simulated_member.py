@@ -37,7 +37,8 @@ class SimulatedMember:
         self._chance = chance
         self._fails = fails
         self._in_order = in_order
-        self._handler_ms = chance.choice((20, 200, 1500, 4000))
+        #: How long a handler takes at most.
+        self.handler_ms = chance.choice((20, 200, 1500, 4000))
         self._take_most = chance.choice((1, 1, 5))
         options: dict[str, Any] = {"start": "first", "order": "queue" if in_order else None}
         self.member: Member[Any] = build_consumer(self.client.core, group, topic, options)
@@ -129,7 +130,7 @@ class SimulatedMember:
             self._promises.begin(self.client, message)
         failed: list[ReceivedMessage[Any]] = messages
         try:
-            await self.client.engine.tasks.sleep(self._chance.random() * self._handler_ms)
+            await self.client.engine.tasks.sleep(self._chance.random() * self.handler_ms)
             failed = [message for message in messages if self._fails()]
         finally:
             for message in messages:

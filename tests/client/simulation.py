@@ -244,12 +244,17 @@ class ClientSimulation:
         while not self.promises.is_all_committed:
             assert self.cluster.now_ms < end_ms, "what is finished is not committed"
             self._advance(5000)
+        for member in self.members:
+            # What handlers finish later than that after a queue is lost comes again.
+            member.handler_ms = min(member.handler_ms, 200)
         self._send()
         self._advance(self._chance.choice((10, 300, 1000)))
-        for member in self.members:
+        for member in list(self.members):
             if not member.is_closing:
                 self.note(f"{member.name} leaves in order")
                 member.close(10_000)
+                # The others begin to divide its queues, and leave in the middle of that.
+                self._advance(self._chance.choice((0, 20, 150)))
         self._advance(26_000)
         assert not self.members, f"{self.members} do not end to close"
         self.promises.never_again = set(self.promises.handled)

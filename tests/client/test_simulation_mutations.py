@@ -69,6 +69,14 @@ class MutationTests(SynchronousTestCase):
 
         self.assert_found(Member, "ready", careless, text="its workers wait")
 
+    def test_a_close_leaves_behind_what_a_rebalance_began(self) -> None:
+        """The commits of queues that were being given up are not waited for."""
+        async def finish(rebalance: Any) -> None:
+            for task in rebalance._leaving:
+                task.cancel()
+
+        self.assert_found(rebalance.Rebalance, "finish", finish, text="comes again")
+
     def test_close_commits_nothing(self) -> None:
         """Messages that were finished since the last commit come again."""
         commit = Member.commit
