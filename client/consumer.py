@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,50 +87,53 @@ class Consumer(BlockingMember[T]):
         self._check_open()
         taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
         finished: list[tuple[Held[T], ReceivedMessage[T]]] = []
-        current: tuple[Held[T], ReceivedMessage[T]] | None = None
+        is_over = threading.Event()
+        # A message stays in the line until it is finished: a Ctrl-C comes between any two steps.
         try:
             while not self._stopped.is_set():
                 if not taken:
                     self._finish(finished)
                     finished = []
-                    taken.extend(self._take())
+                    self._take(taken, is_over)
                     continue
-                current = taken.popleft()
-                held, message = current
+                held, message = taken[0]
                 if message.lost:
-                    self._post(self._release, [current])
-                    current = None
-                    continue
-                if not self._handling.is_decodable(held, message):
-                    current = None
-                    continue
-                yield message
-                finished.append(current)
-                current = None
+                    self._post(self._release, [taken.popleft()])
+                elif self._handling.is_decodable(held, message):
+                    yield message
+                    finished.append(taken[0])
+                    taken.popleft()
+                else:
+                    taken.popleft()
             self._check_client()
         finally:
+            is_over.set()
             self._finish(finished)
-            left = [each for each in (current, *taken) if each is not None]
-            self._post(self._release, left)
+            self._post(self._release, taken)
 
-    def _take(self) -> list[tuple[Held[T], ReceivedMessage[T]]]:
-        """Wait for messages and take some of one queue."""
-        async def take() -> Batch[T] | None:
-            while not self._stopped.is_set():
+    def _take(
+        self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: threading.Event
+    ) -> None:
+        """Wait for messages, and put some of one queue into the line.
+
+        :param taken: the line; it is filled on the client's thread, so that none gets lost when
+            the wait is interrupted.
+        :param is_over: whether the iteration has ended.
+        """
+        async def take() -> bool:
+            while not self._stopped.is_set() and not is_over.is_set():
                 batch = self.member.take(TAKE)
                 if batch is not None:
-                    return batch
+                    taken.extend((batch.held, message) for message in batch.messages)
+                    return True
                 try:
                     await self.member.ready()
                 except Closed:
                     break
-            return None
+            return False
 
-        batch = self.client.run(take)
-        if batch is None:
+        if not self.client.run(take):
             self._set_stopped()
-            return []
-        return [(batch.held, message) for message in batch.messages]
 
     def _finish(self, finished: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         if finished:
@@ -140,7 +143,7 @@ class Consumer(BlockingMember[T]):
         for held, messages in _by_queue(finished):
             self.member.succeed(held, messages)
 
-    def _release(self, left: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+    def _release(self, left: Iterable[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         for held, messages in _by_queue(left):
             self.member.release(held, messages)
 
@@ -258,7 +261,7 @@ class Consumer(BlockingMember[T]):
 
 
 def _by_queue(
-    pairs: list[tuple[Held[T], ReceivedMessage[T]]],
+    pairs: Iterable[tuple[Held[T], ReceivedMessage[T]]],
 ) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
     """Messages of neighbours of one queue together."""
     found: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []

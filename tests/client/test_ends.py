@@ -47,6 +47,27 @@ class LostTests(ShellCase):
 
         return self.in_thread(run)
 
+    def test_an_iteration_that_is_interrupted_gives_back_what_it_was_given(self) -> Deferred[Any]:
+        """The Ctrl-C comes when the messages were handed out, and before the program has them."""
+        def run() -> None:
+            self.fill()
+            with Consumer(self.where, group="g", topics="T", start="first") as consumer:
+                call = consumer.client.run
+
+                def interrupted(make: Any) -> None:
+                    call(make)
+                    raise KeyboardInterrupt
+
+                self.patch(consumer.client, "run", interrupted)
+                self.assertRaises(KeyboardInterrupt, next, iter(consumer))
+                self.patch(consumer.client, "run", call)
+                begin = time.monotonic()
+                consumer.close()
+                self.assertLess(time.monotonic() - begin, 5)
+                self.assertEqual(consumer.member.running, 0)
+
+        return self.in_thread(run)
+
     def test_an_iteration_of_asyncio_gives_them_back(self) -> Deferred[Any]:
         """The same."""
         async def consume() -> None:
