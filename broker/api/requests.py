@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.interfaces import BroadcastClient, OpenPort, WaitingRequests
+from twistmq.broker.remoting.forwarding import forwarded
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.messages import Channel, DeferredReply, now_or_later
 from twistmq.broker.request.acknowledgement import Stage
@@ -50,6 +51,7 @@ __all__ = [
     "WaitingByTag",
     "WaitingRequests",
     "Work",
+    "forwarded",
     "index_size",
     "is_batch_topic",
     "is_stored",

@@ -143,7 +143,7 @@ def _check_place(begin: str) -> None:
         datetime.fromisoformat(begin)
     except ValueError:
         raise click.BadParameter(
-            f"{begin!r} is none of first, last, an offset, and a time as 2026-01-31T12:00",
+            f"{begin!r} is no place: give first, last, an offset, or a time as 2026-01-31T12:00",
             param_hint="--from") from None
 
 

@@ -80,8 +80,8 @@ class Held(Generic[T]):
         self.behind = 0
         #: The offset that is committed for sure.
         self.committed: int | None = None
-        #: What was committed, or the queue began with, before the members changed last, and when
-        #: that was; steady clock.
+        #: The offset that was committed before the members changed last, or else the first one;
+        #: and when it was noted, by the steady clock.
         self.floor = next_offset
         self.floor_ms = float("-inf")
         #: Whether it is known where the queue begins. Until then the member before may commit how

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import asdict
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -32,9 +31,8 @@ from twistmq.broker.api import (
     ResponseCode,
 )
 from twistmq.broker.api.errors import RemotingError
-from twistmq.broker.api.headers import offset as headers
 from twistmq.broker.api.observe import Outage
-from twistmq.broker.api.requests import now_or_later
+from twistmq.broker.api.requests import forwarded, now_or_later
 from twistmq.plugins.ha.ask import TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -49,17 +47,6 @@ __all__ = ["Commits"]
 _ANSWERS: Final = frozenset({
     ResponseCode.SUCCESS, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
-
-
-class _OffsetOfPart(headers.UpdateConsumerOffsetRequestHeader):
-    """An offset; of a static topic it is one of a part already, and not to be mapped again.
-
-    :param ns: the namespace that the consumer named, and ``nsd`` whether it did.
-    """
-
-    lo: bool = False
-    ns: str | None = None
-    nsd: str | None = None
 
 
 class Commits:
@@ -105,8 +92,8 @@ class Commits:
 
     async def _hand_on(self, request: Request[Any], address: str) -> Reply | None:
         """Ask the master to keep an offset; :returns: its answer, unless it is about itself."""
-        given = request.command.fields()
-        header = _OffsetOfPart(**asdict(request.header), ns=given.get("ns"), nsd=given.get("nsd"))
+        # Of a static topic the offset is that of a part already, and not to be mapped again.
+        header = forwarded(request.header, self._broker.broker_name, request)
         try:
             reply = await self._broker.host.ask_server(
                 address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS)

@@ -22,7 +22,7 @@ from twistmq.plugins.ha.guard import Guard, LogsDiffer
 from twistmq.plugins.ha.links import CLOSED, MasterLink
 from twistmq.plugins.ha.rate import ByteRate
 from twistmq.plugins.ha.receiver import Receiver
-from twistmq.plugins.ha.settings import TLS
+from twistmq.plugins.ha.settings import FAULT_AFTER_MS, TLS
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -38,8 +38,6 @@ _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
 _PAUSE_DIFFER_MS: Final = 20_000
 #: Why a master may close a connection at once.
 _UNHEARD: Final = "before it sent anything; a master does so whose ha.peers do not list this host"
-#: A slave that has not heard its master for so long is not healthy, ms.
-_FAULT_AFTER_MS: Final = 30_000
 
 
 class Follower:
@@ -117,7 +115,7 @@ class Follower:
             return ""
         self._note_heard(self.link)
         silent_ms = self._now_ms() - self._heard_ms
-        silence_ms = max(_FAULT_AFTER_MS, self._broker.settings.int("haHousekeepingInterval"))
+        silence_ms = max(FAULT_AFTER_MS, self._broker.settings.int("haHousekeepingInterval"))
         if self.differs or silent_ms >= silence_ms:
             return self.fault or f"the master was not heard for {silent_ms // 1000} s"
         return ""

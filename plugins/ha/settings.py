@@ -19,6 +19,9 @@ _STORE: Final = "MessageStoreConfig"
 ADDRESS_LENGTH_MIN: Final = 6
 PEERS: Final = "ha.peers"
 TLS: Final = "ha.tls"
+#: A slave that has not heard its master, or a master whose sends have lacked slaves, for so long
+#: is not healthy, ms.
+FAULT_AFTER_MS: Final = 30_000
 
 SETTINGS: Final = (
     Setting("haMasterAddress", "text", "",

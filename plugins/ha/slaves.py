@@ -22,7 +22,7 @@ from twistmq.broker.api import hookimpl
 from twistmq.broker.api.observe import LineRate
 from twistmq.plugins.ha.links import CLOSED, SlaveLink, host_of
 from twistmq.plugins.ha.sender import Sender
-from twistmq.plugins.ha.settings import PEERS, TLS, networks
+from twistmq.plugins.ha.settings import FAULT_AFTER_MS, PEERS, TLS, networks
 from twistmq.plugins.ha.waits import ReplicaWaits
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ __all__ = ["Slaves"]
 _UNREPORTED_MAX: Final = 64
 #: Connections of one host that have reported; more close the oldest of them.
 _HOST_SLAVES_MAX: Final = 32
-#: A SYNC_MASTER whose sends have lacked slaves for so long is not healthy, ms.
-_FAULT_AFTER_MS: Final = 30_000
 #: Hosts and kinds of lines whose lines are counted.
 _LINES_KEPT: Final = 256
 #: The name under which the hook that wakes senders is registered.
@@ -273,11 +271,12 @@ class Slaves:
 
     def health(self) -> str:
         """The fault that an operator should see; empty while there is no such fault."""
-        lacking_s = (self._now_ms() - self._lacking_ms) // 1000 if self._lacking_ms else 0
-        if not self._lacking() or lacking_s * 1000 < _FAULT_AFTER_MS:
+        lacking = self._lacking()
+        lacking_ms = self._now_ms() - self._lacking_ms if self._lacking_ms else 0
+        if not lacking or lacking_ms < FAULT_AFTER_MS:
             return ""
         return (f"each send waits for {self.waits.needed() - 1} slaves, and "
-                f"{self._lacking()} of them have not been there for {lacking_s} s")
+                f"{lacking} of them have not been there for {lacking_ms // 1000} s")
 
     def log_lag(self, _: int = 0) -> None:
         """Log how far each slave is behind; periodic.

@@ -19,12 +19,13 @@ from twisted.logger import Logger
 from twistmq.broker.api import BrokerError, PeriodicTask, RequestCode
 from twistmq.broker.api.bodies import MessageQueue, TopicRouteData, TopicStatsTable
 from twistmq.broker.api.headers import GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader
+from twistmq.broker.api.requests import forwarded
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     TopicConfigAndQueueMapping,
     TopicQueueMappingDetail,
 )
-from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.remote import OtherBrokers
 from twistmq.plugins.static_topic.table import QueueMappings
 
 if TYPE_CHECKING:

@@ -27,9 +27,10 @@ from twistmq.broker.api import (
     ResponseCode,
 )
 from twistmq.broker.api.headers import offset as headers
+from twistmq.broker.api.requests import forwarded
 from twistmq.broker.api.wire import RemotingCommand
 from twistmq.plugins.static_topic.mapping import LogicQueueMappingItem, find_item, latest_item
-from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.remote import OtherBrokers
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrapped_row
 
 if TYPE_CHECKING:

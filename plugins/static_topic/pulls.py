@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import AnyHandler, Handled, Reply, Request, RequestCode, ResponseCode
 from twistmq.broker.api.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.api.requests import forwarded
 from twistmq.broker.api.wire import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
@@ -25,7 +26,7 @@ from twistmq.plugins.static_topic.mapping import (
     latest_item,
     next_item,
 )
-from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.remote import OtherBrokers
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrapped_row
 
 __all__ = ["PULL_CODES", "Bounds", "physical_header", "rewritten", "wrapped_pull"]

@@ -12,43 +12,16 @@ Source: RpcClientImpl, ClientMetadata, RpcRequestHeader, TopicRequestHeader @5.3
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec.structs import asdict
-
-from twistmq.broker.api import BrokerError, CommandHeader, Request, RequestRefused, ResponseCode
+from twistmq.broker.api import BrokerError, CommandHeader, RequestRefused, ResponseCode
 from twistmq.broker.api.errors import RemotingError
 from twistmq.broker.api.wire import RemotingCommand
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["OtherBrokers", "forwarded"]
-
-@cache
-def _forwarded_type(header_type: type[CommandHeader]) -> type[CommandHeader]:
-    """A header class with the fields that say where and how a request is forwarded."""
-    return cast(type[CommandHeader], msgspec.defstruct(
-        f"Forwarded{header_type.__name__}",
-        [("lo", bool, False), ("bname", str | None, None), ("ns", str | None, None),
-         ("nsd", str | None, None)],
-        bases=(header_type,)))
-
-
-def forwarded(
-    header: CommandHeader, broker_name: str, request: Request[Any] | None = None, *,
-    logical: bool = False,
-) -> CommandHeader:
-    """A header for a request that is forwarded to another broker.
-
-    :param request: the one that is forwarded: it may name a namespace.
-    :param logical: whether its queues are logical ones of a static topic.
-    """
-    given = {} if request is None else request.command.fields()
-    return _forwarded_type(type(header))(
-        **asdict(header), lo=logical, bname=broker_name, ns=given.get("ns"), nsd=given.get("nsd"))
+__all__ = ["OtherBrokers"]
 
 
 class OtherBrokers:

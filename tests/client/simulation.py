@@ -245,7 +245,7 @@ class ClientSimulation:
             assert self.cluster.now_ms < end_ms, "what is finished is not committed"
             self._advance(5000)
         for member in self.members:
-            # What handlers finish later than that after a queue is lost comes again.
+            # A result that comes later than 300 ms after the loss of a queue does not count.
             member.handler_ms = min(member.handler_ms, 200)
         self._send()
         self._advance(self._chance.choice((10, 300, 1000)))

@@ -11,7 +11,7 @@ from tests.interop.mixed_group import CONCURRENT, MixedGroup, copies
 
 
 class _Told:
-    """What a program told."""
+    """The lines of one program."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines

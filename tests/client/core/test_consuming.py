@@ -603,7 +603,7 @@ class RebalanceTests(SynchronousTestCase):
                          [1, 1, 1, 1])
 
     def test_a_close_gives_back_the_locks_of_lost_queues(self) -> None:
-        """Else nobody reads them for a minute; that of a handler that does not end stays."""
+        """Without it nobody reads them for a minute. The lock of a handler that runs on stays."""
         box, batch = self.losing(in_order=True)
         box.tasks_later(50, box.member.succeed, batch.held, batch.messages)
         box.run(box.member.close(10_000))

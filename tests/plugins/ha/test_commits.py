@@ -58,7 +58,7 @@ class CommitTests(GroupCase):
         self.assertEqual(self.offset(self.slave), -1)
 
     def test_the_master_has_more_than_the_slave(self) -> None:
-        """What the slave does not have yet may be consumed all the same."""
+        """Consumers may have read messages that the slave does not have yet."""
         self.send()
         self.assertEqual(self.commit(6, master_lives=True).code, ResponseCode.SUCCESS)
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (6, -1))

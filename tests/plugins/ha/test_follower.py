@@ -78,7 +78,7 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(pauses, [500, 1000, 2000, 4000, 5000, 5000])
 
     def test_its_health_is_bad_though_it_connects_again_and_again(self) -> None:
-        """A connection that brought nothing is none; that of the last try may be open."""
+        """A connection counts once it has brought something, whether it is open or not."""
         check = self.box.kernel.health_checks["replication"]
         for _ in range(5):
             self.assertEqual(check(), "")

@@ -7,10 +7,11 @@ from twisted.internet.defer import Deferred
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.remoting.forwarding import forwarded
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import ext_fields_of
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
-from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.remote import OtherBrokers
 
 
 class ForwardedTests(ClusterCase):

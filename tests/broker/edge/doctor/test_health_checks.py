@@ -20,7 +20,7 @@ def settings_for(address: str) -> Settings:
 
 
 class HealthTests(SynchronousTestCase):
-    """What is wrong is a finding each, in the broker's words."""
+    """Each fault is a finding, in the broker's words."""
 
     timeout = 60
 
