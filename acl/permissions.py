@@ -39,8 +39,9 @@ _BY_NAME: Final = {
 }
 
 #: Differs from Apache: its list ends with 207. The codes behind do the same as those before, and
-#: an account that may write the accounts, or read their keys, would be whatever it likes. The last
-#: seven are about the broker as a whole, or all groups.
+#: an account that may write the accounts, or read their keys, would be whatever it likes. Those
+#: behind them are about the broker as a whole, or all groups; the last three would send a slave to
+#: a master of the account's choice.
 ADMIN_CODES: Final = frozenset({
     RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_BROKER_CONFIG,
     RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -54,6 +55,8 @@ ADMIN_CODES: Final = frozenset({
     RequestCode.RESUME_CHECK_HALF_MESSAGE, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
     RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.DELETE_EXPIRED_COMMITLOG,
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.EXCHANGE_BROKER_HA_INFO,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET,
 })
 
 

@@ -226,7 +226,7 @@ class Kernel:
 
     def _store_fault(self) -> str:
         """The reason why messages are refused: of senders, or, by a slave, of its master."""
-        return self.store.dispatch.damage if self.is_slave else self.store.refuses_why()
+        return self.store.fault(takes_messages=not self.is_slave)
 
     def _tables_fault(self) -> str:
         names = ", ".join(type(table).__name__ for table in self.tables.unsaved)
@@ -239,13 +239,13 @@ class Kernel:
 
         :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
         :raises StoreError: for a master whose log ends with half a record, see
-            :meth:`change_role`, or cannot be read.
+            :meth:`change_role`, or whose disk failed.
         """
         store, end = self.store, self.store.commit_log.max_offset
-        if role != "SLAVE" and store.raw.whole_offset != end:
-            raise StoreError(f"the commit log ends at {end} with half a record")
-        if role != "SLAVE" and store.dispatch.damage:
-            raise StoreError(store.dispatch.damage)
+        if role != "SLAVE":
+            store.require_sound()
+            if store.raw.whole_offset != end:
+                raise StoreError(f"the commit log ends at {end} with half a record")
         self.identity.set_role(role, broker_id)
         store.writable = not self.is_slave
         self.hooks.role_changed(self.role, self.broker_id)

@@ -103,7 +103,10 @@ def _state(session: Session, address: str) -> _State:
     """:raises BrokerError: when it cannot be asked."""
     [known] = session.brokers(address)
     table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
-    return _State(known.name, address, known.broker_id, table.get("brokerActive") != "false",
+    # Apache's brokers do not say their role; a slave that stands in for its master is active.
+    role = table.get("brokerRole")
+    is_master = table.get("brokerActive") != "false" if role is None else role != "SLAVE"
+    return _State(known.name, address, known.broker_id, is_master,
                   int(table.get("commitLogMaxOffset", 0)),
                   table.get("fault.store", ""))
 

@@ -165,13 +165,18 @@ class Dispatch:
             return take_records(records, chunk, at, offset, confirmed, enough, self.filter,
                                 self.tags_codes)
 
-        for message in scan_log(self._log, self.offset, confirmed, False, take, self._damaged):
-            record = self.record_of(message)
-            if record.next_offset > confirmed:
-                break
-            records.append(record)
-            if record.next_offset >= enough:
-                break
+        try:
+            for message in scan_log(
+                    self._log, self.offset, confirmed, False, take, self._damaged):
+                record = self.record_of(message)
+                if record.next_offset > confirmed:
+                    break
+                records.append(record)
+                if record.next_offset >= enough:
+                    break
+        except OSError as error:
+            at = records[-1].next_offset if records else self.offset
+            self._give_up(f"the commit log cannot be read at {at}: {error}. No message is taken")
         if not records:
             return False
         for record in self._dispatch(records):
@@ -183,8 +188,11 @@ class Dispatch:
 
     def _damaged(self, offset: int, why: str) -> None:
         """There is a message that cannot be read, nor can those behind it."""
-        self.damage = (f"the message at {offset} of the commit log cannot be read: {why}. No "
-                       "message is taken; the next start cuts the log there")
+        self._give_up(f"the message at {offset} of the commit log cannot be read: {why}. No "
+                      "message is taken; the next start cuts the log there")
+
+    def _give_up(self, damage: str) -> None:
+        self.damage = damage
         self.log.error("{damage}", damage=self.damage)
 
     def dispatch_waiting(self) -> bool:

@@ -87,8 +87,13 @@ class LogCut:
         return self._run(lambda: self._start_at(offset))
 
     def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> Deferred[None]:
-        """Run one job after the other."""
-        return self._lock.run(lambda: Deferred.fromCoroutine(job()))
+        """Run one job after the other.
+
+        Nobody who waits for a job ends it: a log that is cut in part cannot be used.
+        """
+        done: Deferred[None] = Deferred()
+        self._lock.run(lambda: Deferred.fromCoroutine(job())).chainDeferred(done)
+        return done
 
     async def _truncate(self, offset: int) -> None:
         self._require_place(offset)

@@ -411,16 +411,26 @@ class MessageStore:
         """:raises StoreError: when no byte can be stored."""
         if not self._running:
             raise StoreClosed("the store does not run")
+        self._require_disk()
+
+    def _require_disk(self) -> None:
+        """:raises StoreError: when the disk has failed, or is full."""
         if self.flush.failure is not None:
+            # It would keep the frames of all that it was raised to.
             raise self.flush.failure.with_traceback(None)
         if self.queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
             raise StoreFull("the consume queues cannot be written, the disk is full")
 
+    def require_sound(self) -> None:
+        """:raises StoreError: when nothing can be stored for good, or what is there not be read."""
+        self._require_disk()
+        if self.dispatch.damage:
+            raise StoreClosed(self.dispatch.damage)
+
     def _require_readable(self) -> None:
         """:raises StoreError: when no byte can be stored, or none of it could be read."""
         self._require_running()
-        if self.dispatch.damage:
-            raise StoreClosed(self.dispatch.damage)
+        self.require_sound()
 
     def _pause(self) -> Callable[[], None]:
         """Take no bytes and do no upkeep until the result is called."""
@@ -432,10 +442,16 @@ class MessageStore:
 
         return resume
 
-    def refuses_why(self) -> str:
-        """Why messages are refused now; empty: they are not."""
+    def fault(self, takes_messages: bool) -> str:
+        """Why nothing is stored now; empty: there is no such reason.
+
+        :param takes_messages: whether the store should take messages; else bytes of a master.
+        """
         try:
-            self._require_writable()
+            if takes_messages:
+                self._require_writable()
+            else:
+                self.require_sound()
         except StoreError as error:
             return str(error)
         return ""
@@ -444,15 +460,9 @@ class MessageStore:
         """Refuse messages when they cannot be stored."""
         if not self._running or not self.writable:
             raise StoreClosed("the store does not accept messages")
-        if self.flush.failure is not None:
-            # It would keep the frames of all that it was raised to.
-            raise self.flush.failure.with_traceback(None)
+        self.require_sound()
         if self.log_retention.disk_full:
             raise StoreFull("the disk is fuller than diskSpaceWarningLevelRatio")
-        if self.dispatch.damage:
-            raise StoreClosed(self.dispatch.damage)
-        if self.queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
-            raise StoreFull("the consume queues cannot be written, the disk is full")
 
     # --- flush
 

@@ -18,7 +18,7 @@ from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, 
 from twistmq.plugins.ha.acting import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
-from twistmq.plugins.ha.ask import HEARS_IDS
+from twistmq.plugins.ha.ask import HEARS_IDS, ROLE
 from twistmq.plugins.ha.commits import Commits
 from twistmq.plugins.ha.escape import EscapeBridge
 from twistmq.plugins.ha.exchange import Exchange
@@ -64,12 +64,12 @@ class Plugin:
         self._has_started = False
         broker.on_registered.extend(
             (self.master.registered, lambda answers: self.follower.tick()))
-        self.tables = TableCopies(broker, lambda: self.master.requests)
+        self._commits = Commits(broker, self.master, self.follower)
+        self.tables = TableCopies(broker, lambda: self.master.requests, self._commits)
         members = self._members = Members(broker)
         exchange = self._exchange = Exchange(broker, self._master_came)
         self.acting = ActingMaster(broker, members, self.master, exchange, self._master_came)
         self._strict_locks = StrictLocks(broker, self.acting)
-        self._commits = Commits(broker, self.master, self.follower)
         self._in_sync = InSyncRule(broker, self.slaves, lambda: self.acting.alive)
         self.pre_online = PreOnline(broker, members, exchange, self.slaves, self.follower)
         self._role_change = RoleChange(broker, self.tables, self.follower.stop, self._follow)
@@ -118,7 +118,8 @@ class Plugin:
 
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:
-        return {} if self._broker.is_slave else {HEARS_IDS: "true"}
+        broker = self._broker
+        return {ROLE: broker.role} | ({} if broker.is_slave else {HEARS_IDS: "true"})
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:
@@ -155,6 +156,7 @@ class Plugin:
     def on_role_change(self, role: str, broker_id: int) -> None:
         if self._has_started:
             self.slaves.role_changed()
+            self._commits.role_changed()
             self.acting.role_changed()
             if self.acting.is_on:
                 self._in_sync.role_changed()

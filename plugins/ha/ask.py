@@ -14,13 +14,15 @@ from twistmq.broker.api.limits import VIP_PORT_DISTANCE
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["HEARS_IDS", "TIMEOUT_MS", "ask", "decode_body", "log_end_of", "runtime_info",
+__all__ = ["HEARS_IDS", "ROLE", "TIMEOUT_MS", "ask", "decode_body", "log_end_of", "runtime_info",
            "vip_address"]
 
 B = TypeVar("B", bound=Body)
 
 #: The row in which a master of ours says that its slaves may say their broker ids.
 HEARS_IDS: Final = "haHearsSlaveIds"
+#: The row with the role of a broker of ours.
+ROLE: Final = "brokerRole"
 #: How long an answer may take, ms. Source: BrokerOuterAPI.getAllTopicConfig.
 TIMEOUT_MS: Final = 3000
 

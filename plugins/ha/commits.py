@@ -2,8 +2,8 @@
 
 A consumer goes on with the route that it knows for up to half a minute: after a change of roles, or
 when a master is back, it commits at the slave. The next copy of the master's table would take the
-offset back, so the slave hands the commit on. A slave without its master keeps it, and gives it to
-the master that returns.
+offset back, so the slave hands the commit on. A slave without its master keeps it: a master that
+returns asks for it, and one that was there before this slave heard it is told with the next copy.
 
 A commit that comes with a pull is not handed on: members of Apache's client repeat it by a request
 each 5 s.
@@ -63,6 +63,8 @@ class Commits:
         self._master = master
         self._follower = follower
         self._outage = Outage()
+        #: The commits that the master was not told, by "topic@group" and queue.
+        self._kept: dict[tuple[str, int], Any] = {}
 
     def rows(self, handlers: Mapping[int, AnyHandler]) -> list[AnyHandler]:
         """The row of the request, which is handed on as long as the broker follows a master."""
@@ -74,26 +76,62 @@ class Commits:
 
         def handle(request: Request[Any]) -> Handled:
             address = self._master.requests
-            if not (self._broker.is_slave and self._follower.hears_master and address):
+            if not self._broker.is_slave:
                 return inner(request)
-            asked = Deferred.fromCoroutine(self._hand_on(request, address))
+            if not (self._follower.hears_master and address):
+                return kept(request)
+            asked = Deferred.fromCoroutine(self._hand_on(request.header, address, request))
             return now_or_later(asked.addCallback(answered, request))
 
         def answered(reply: Reply | None, request: Request[Any]) -> Handled:
             if reply is None:
-                return inner(request)
-            if reply.code == ResponseCode.SUCCESS:
+                return kept(request)
+            # A remark says that the master has kept another offset, by a tool's reset.
+            if reply.code == ResponseCode.SUCCESS and not reply.remark:
                 # This broker may know less of the topic than its master, and copies the table.
                 with suppress(RequestRefused):
                     inner(request)
             return reply
 
+        def kept(request: Request[Any]) -> Handled:
+            reply, header = inner(request), request.header
+            self._kept[f"{header.topic}@{header.consumer_group}", header.queue_id] = header
+            return reply
+
         return replace(row, handle=handle)
 
-    async def _hand_on(self, request: Request[Any], address: str) -> Reply | None:
+    @property
+    def has_kept(self) -> bool:
+        """Whether there are offsets here that the master was not told."""
+        return bool(self._kept)
+
+    def role_changed(self) -> None:
+        """What was kept is this broker's own now, or of another time."""
+        self._kept.clear()
+
+    async def join(self, theirs: dict[str, dict[int, int]]) -> None:
+        """Put offsets that were kept here into the master's table where they are larger.
+
+        The master is told of them, until it does not answer; the rest is told with the next copy.
+
+        :param theirs: offsets by "topic@group" and queue.
+        """
+        address, kept, self._kept = self._master.requests, self._kept, {}
+        for (key, queue_id), header in kept.items():
+            if header.commit_offset <= theirs.get(key, {}).get(queue_id, -1):
+                continue
+            reply = await self._hand_on(header, address) if address and not self._kept else None
+            if reply is None:
+                self._kept.setdefault((key, queue_id), header)
+            if reply is None or reply.code == ResponseCode.SUCCESS:
+                theirs.setdefault(key, {})[queue_id] = header.commit_offset
+
+    async def _hand_on(
+        self, kept: Any, address: str, request: Request[Any] | None = None
+    ) -> Reply | None:
         """Ask the master to keep an offset; :returns: its answer, unless it is about itself."""
         # Of a static topic the offset is that of a part already, and not to be mapped again.
-        header = forwarded(request.header, self._broker.broker_name, request)
+        header = forwarded(kept, self._broker.broker_name, request)
         try:
             reply = await self._broker.host.ask_server(
                 address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS)

@@ -124,9 +124,11 @@ class Follower:
         """Note when the master was heard last.
 
         A connection that brought nothing does not count, nor one that brings again what could not
-        be kept before.
+        be kept before: it does when the log grows, or the master has nothing to send.
         """
-        if self._refused_at is not None and self._store.raw.whole_offset > self._refused_at:
+        if self._refused_at is not None and (
+                self._store.raw.whole_offset > self._refused_at
+                or (link is not None and link.receiver.is_idle)):
             self._refused_at = None
         if link is not None and link.is_heard and self._refused_at is None:
             self._heard_ms = max(self._heard_ms, link.receiver.read_ms)
@@ -139,7 +141,8 @@ class Follower:
             return
         now_ms = self._now_ms()
         if self.link is not None:
-            if self._was_shut_out and self.link.is_heard:
+            self._note_heard(self.link)
+            if (self._was_shut_out or self.fault) and self.link.is_heard:
                 self._connected(self._store.commit_log.max_offset)
             if self.link.tick():
                 self._try_ms = now_ms
@@ -189,6 +192,9 @@ class Follower:
         self._broker.identity.has_master = True
         self.connections += 1
         self.differs = False
+        if self._refused_at is not None and offset < self._refused_at:
+            # The log was cut meanwhile.
+            self._refused_at = None
         if not self._was_shut_out:
             self._connected(offset)
 

@@ -54,8 +54,7 @@ class Guard:
         """
         store, log = self._store, self._store.commit_log
         await self._lane.run(self._dispatching())
-        if store.dispatch.damage:
-            raise StoreError(store.dispatch.damage)
+        store.require_sound()
         await store.log_cut.cut_tail()
         begin, end = await self._range(address)
         if log.max_offset == log.min_offset:

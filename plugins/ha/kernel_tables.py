@@ -26,6 +26,7 @@ from twistmq.plugins.ha.ask import decode_body
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
+    from twistmq.plugins.ha.commits import Commits
 
 __all__ = ["KernelTable", "kernel_tables", "offsets_of"]
 
@@ -101,10 +102,13 @@ def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
 
 
 class _Offsets:
-    """The consumer offsets of a slave."""
+    """The consumer offsets of a slave.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    :param commits: those at this slave that the master does not have.
+    """
+
+    def __init__(self, broker: Broker, commits: Commits) -> None:
+        self._broker, self._commits = broker, commits
 
     def take(self, body: bytes) -> Deferred[None]:
         """See SyncedTable."""
@@ -112,11 +116,16 @@ class _Offsets:
 
     async def _take(self, body: bytes) -> None:
         theirs = await decode_body(self._broker, LmqConsumerOffsetSerializeWrapper, body)
-        table = self._broker.consumer_offset
-        await self._broker.slices.run(table.merging(offsets_of(theirs), larger_wins=False))
+        table, offsets = self._broker.consumer_offset, offsets_of(theirs)
+        await self._commits.join(offsets)
+        await self._broker.slices.run(table.merging(offsets, larger_wins=False))
         # 4.9.4 has no version.
         if theirs.data_version is not None:
             table.take_version(theirs.data_version)
+
+    def is_current(self) -> bool:
+        """Whether nothing was committed here that the master does not have."""
+        return not self._commits.has_kept
 
 
 def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, int]]:
@@ -125,14 +134,15 @@ def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, i
         key: {_LIGHT_QUEUE_ID: offset} for key, offset in body.lmq_offset_table.items()}}
 
 
-def kernel_tables(broker: Broker) -> list[KernelTable]:
+def kernel_tables(broker: Broker, commits: Commits) -> list[KernelTable]:
     """The tables, in the order in which they are copied."""
-    topics, groups, offsets = _topics(broker), _groups(broker), _Offsets(broker)
+    topics, groups, offsets = _topics(broker), _groups(broker), _Offsets(broker, commits)
     return [
         KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,
                                 _COPY_PERIOD_MS, vip=True), topics.is_current),
         KernelTable(SyncedTable("groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                                 groups.take, _COPY_PERIOD_MS), groups.is_current),
         KernelTable(SyncedTable("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET,
-                                offsets.take, _COPY_PERIOD_MS, follows_log=True), lambda: True),
+                                offsets.take, _COPY_PERIOD_MS, follows_log=True),
+                    offsets.is_current),
     ]

@@ -41,7 +41,10 @@ class Receiver:
         #: Up to here bytes came.
         self.offset = offset
         self.reported = offset
-        self.read_ms = self.reported_ms = now_ms
+        self.read_ms = self.reported_ms = self._made_ms = now_ms
+        #: Whether what came last was a heartbeat, and not as the first of the connection: the
+        #: master had nothing to send.
+        self.is_idle = False
 
     def begin(self) -> bytes:
         """The first bytes of the slave: its broker id, and up to where it has the log."""
@@ -60,6 +63,7 @@ class Receiver:
             if frame.offset != at:
                 raise StreamBroken(f"bytes of {frame.offset} came, but the log goes on at {at}")
             parts.append(frame.data)
+            self.is_idle = not frame.data and now_ms > self._made_ms + self._heartbeat_ms()
             at += len(frame.data)
         self.offset = at
         return b"".join(parts)
@@ -76,10 +80,13 @@ class Receiver:
 
     def heartbeat(self, now_ms: int) -> bytes:
         """The report that is due although nothing came, or nothing."""
-        if now_ms - self.reported_ms <= self._settings.int("haSendHeartbeatInterval"):
+        if now_ms - self.reported_ms <= self._heartbeat_ms():
             return b""
         self.reported_ms = now_ms
         return encode_report(self.reported)
+
+    def _heartbeat_ms(self) -> int:
+        return self._settings.int("haSendHeartbeatInterval")
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether nothing was read for so long that the connection has to be closed."""

@@ -28,6 +28,7 @@ from twistmq.plugins.ha.kernel_tables import KernelTable, kernel_tables
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.broker.api.requests import SyncedTable
+    from twistmq.plugins.ha.commits import Commits
 
 __all__ = ["TableCopies"]
 
@@ -80,13 +81,15 @@ class TableCopies:
     """Copies the tables of one slave.
 
     :param master: where the master answers requests, "host:port"; empty while none is known.
+    :param commits: consumer offsets that were committed here.
     """
 
     log = Logger()
 
-    def __init__(self, broker: Broker, master: Callable[[], str]) -> None:
+    def __init__(self, broker: Broker, master: Callable[[], str], commits: Commits) -> None:
         self._broker = broker
         self._master = master
+        self._commits = commits
         self._answers: list[_Answer] = []
         #: The master that was asked last.
         self._address = ""
@@ -112,7 +115,7 @@ class TableCopies:
         self._address = address
         self._shorter.ends()
         if not self._answers:
-            self._answers = _answers(kernel_tables(self._broker),
+            self._answers = _answers(kernel_tables(self._broker, self._commits),
                                      self._broker.hooks.collect_synced_tables())
         for answer in self._answers:
             answer.due_ms, answer.digest, answer.waiting = 0, b"", None

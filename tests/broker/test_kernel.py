@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -230,6 +231,40 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(bodies(again), [b"1"])
         self.assertEqual(send(again, body=b"4").code, ResponseCode.SUCCESS)
         self.assertEqual(bodies(again), [b"1", b"4"])
+
+    def test_a_slave_whose_disk_cannot_be_read_takes_nothing_more(self) -> None:
+        """It says so once; else it would acknowledge what no consumer gets."""
+        send(self.box)
+        data = self.box.kernel.store.raw.read(0, 10_000)
+        slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})
+        slave.kernel.topic_config.create_in_send("T", "TBW102", "master", 4, 0)
+        store = slave.kernel.store
+        store.raw.append(0, data)
+
+        def peek(offset: int, size: int) -> bytes:
+            raise OSError(errno.EIO, "input/output error", "commitlog")
+
+        self.patch(store.commit_log, "peek", peek)
+        with capturedLogs() as lines:
+            for _ in range(5):
+                store.dispatch.step()
+        fault = slave.kernel.health_checks["store"]()
+        self.assertEqual([formatEvent(line) for line in lines], [fault])
+        self.assertIn("the commit log cannot be read at 0: ", fault)
+        self.assertIn("input/output error", fault)
+        self.assertRaises(StoreError, store.raw.append, len(data), data)
+
+    def test_a_slave_whose_disk_failed_is_not_healthy(self) -> None:
+        """Nor is it made a master."""
+        disk = FaultyDisk()
+        slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"}, disk=disk)
+        check = slave.kernel.health_checks["store"]
+        self.assertEqual(check(), "")
+        slave.kernel.store.flush.failure = StoreError("the commit log cannot be flushed")
+        self.assertEqual(check(), "the commit log cannot be flushed")
+        change = ensureDeferred(slave.kernel.change_role("ASYNC_MASTER", 0))
+        self.failureResultOf(change, StoreError)
+        self.assertTrue(slave.kernel.is_slave)
 
     def test_a_master_flushes_before_it_is_a_slave(self) -> None:
         """When it cannot, it stays what it is and serves on."""

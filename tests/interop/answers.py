@@ -24,7 +24,7 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.plugins.ha.ask import HEARS_IDS
+from twistmq.plugins.ha.ask import HEARS_IDS, ROLE
 
 __all__ = ["Answer", "ask_all"]
 
@@ -176,9 +176,10 @@ def _steady(value: Any) -> str:
         text = _steady_progress(value)
     elif isinstance(value, KVTable):
         # The names say what is there; one of them ends with a folder of the test, and those of
-        # flow control, and one for slaves, are ours alone.
-        text = repr(sorted({re.sub("_/.*", "", name) for name in value.table
-                            if not name.startswith("flowControl_") and name != HEARS_IDS}))
+        # flow control, and two for slaves, are ours alone.
+        names = {re.sub("_/.*", "", name) for name in value.table
+                 if not name.startswith("flowControl_")}
+        text = repr(sorted(names - {HEARS_IDS, ROLE}))
     else:
         text = value if isinstance(value, str) else repr(value)
     for pattern, name in _VOLATILE:

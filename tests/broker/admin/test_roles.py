@@ -11,7 +11,7 @@ from twistmq.broker.admin import roles
 from twistmq.broker.admin.roles import follow_master, promote_slave
 from twistmq.broker.admin.rows import Row
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.testing import RunningBroker, running_broker
 
 
@@ -65,6 +65,24 @@ class CommandTests(SynchronousTestCase):
             self.assertEqual(str(error), fault)
         self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
         self.second.kernel.store.dispatch.damage = ""
+
+    def test_a_slave_whose_disk_failed_is_not_promoted(self) -> None:
+        """The master that lives goes on."""
+        flush = self.second.kernel.store.flush
+        flush.failure = StoreError("the commit log cannot be flushed")
+        for options in ({"dry": True}, {"force": True}, {"switch": True}):
+            error = self.assertRaises(AdminError, self.promote, self.second, **options)
+            self.assertEqual(str(error), "the commit log cannot be flushed")
+        self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
+        flush.failure = None
+
+    def test_a_slave_that_stands_in_is_a_slave(self) -> None:
+        """It can be promoted, and is followed by no broker, though it is active."""
+        self.second.kernel.identity.is_acting = True
+        rows = self.promote(self.second, force=True, dry=True)
+        self.assertEqual(rows[0][2], "check")
+        error = self.assertRaises(AdminError, self.follow, self.first, self.second)
+        self.assertEqual(str(error), f"{self.second.broker_address} is not a master")
 
     def test_master_and_slave_change_places(self) -> None:
         """Each step is a row; the name server knows both by their new ids."""

@@ -51,7 +51,7 @@ class GoneCase(SynchronousTestCase):
         error = self.assertRaises(StoreGone, self.store.append, [message()])
         self.assertIn(why, str(error))
         self.assertEqual(error.response_code, ResponseCode.SERVICE_NOT_AVAILABLE)
-        self.assertIn(why, self.store.refuses_why())
+        self.assertIn(why, self.store.fault(takes_messages=True))
         for _ in range(100):
             self.assertRaises(StoreGone, self.store.append, [message()])
         self.assertLess(len(Failure(error).frames), 20)
@@ -188,7 +188,7 @@ class RealDiskTests(SynchronousTestCase):
         """Why messages are refused then."""
         self.now_ms += 1000
         store.flush_step(self.now_ms)
-        return store.refuses_why()
+        return store.fault(takes_messages=True)
 
     def test_what_is_done_to_files(self) -> None:
         """Removed, renamed, replaced, cut, and the folders around."""

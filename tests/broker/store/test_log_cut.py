@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreClosed, StoreError
@@ -163,6 +163,29 @@ class CutTests(SynchronousTestCase):
         self.assertEqual((ended, store.stop_fault), ([None, None], ""))
         self.box.in_thread = StoreBox().in_thread
         self.assertHolds(self.box._again().open(), self.records[:9])
+
+    def test_who_waits_for_a_cut_does_not_end_it(self) -> None:
+        """Such as a slave that stops to follow: half a cut would be left."""
+        held: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            held.append((job, Deferred()))
+            return held[-1][1]
+
+        self.box.in_thread = hold
+        store, place = self.box.store, self.records[9].physical_offset
+        cut = store.log_cut.truncate(place)
+        cut.cancel()
+        self.failureResultOf(cut, CancelledError)
+        finished = store.log_cut.finished()
+        while held:
+            job, done = held.pop(0)
+            job()
+            done.callback(None)
+        self.successResultOf(finished)
+        self.box.in_thread = StoreBox().in_thread
+        self.assertHolds(self.box, self.records[:9])
+        self.fill(self.box, 1)
 
     def test_a_file_that_was_made_ahead_is_removed(self) -> None:
         """Else there would be a gap between the files."""

@@ -88,6 +88,51 @@ class CommitTests(GroupCase):
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (-1, 2))
         self.assertNotIn((MASTER, CODE), self.asked)
 
+    def test_a_master_is_told_what_was_kept_before_it_was_heard(self) -> None:
+        """Else the copy of its table would take the offset back."""
+        self.commit(3, master_lives=False)
+        self.pass_time()
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (3, 3))
+        self.asked.clear()
+        self.pass_time()
+        self.assertNotIn((MASTER, CODE), self.asked)
+
+    def test_a_master_that_has_more_is_told_nothing(self) -> None:
+        """Its consumers have come further meanwhile."""
+        self.commit(2, master_lives=False)
+        self.master.ask(CODE, UpdateConsumerOffsetRequestHeader("g", "T", 0, 4))
+        self.pass_time()
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (4, 4))
+        self.assertNotIn((MASTER, CODE), self.asked)
+
+    def test_what_was_kept_is_kept_until_the_master_has_it(self) -> None:
+        """A master that gives its table takes it later."""
+        self.commit(2, master_lives=False)
+        self.answers[MASTER, CODE] = RemotingConnectError(f"cannot connect to {MASTER}")
+        self.pass_time()
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (-1, 2))
+        del self.answers[MASTER, CODE]
+        self.pass_time()
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (2, 2))
+
+    def test_a_broker_that_was_master_meanwhile_tells_nothing_of_before(self) -> None:
+        """It was its own."""
+        self.commit(2, master_lives=False)
+        for role, broker_id in (("ASYNC_MASTER", 0), ("SLAVE", 1)):
+            self.slave.kernel.set_role(role, broker_id)
+        self.pass_time()
+        self.assertNotIn((MASTER, CODE), self.asked)
+
+    def test_an_offset_that_a_tool_has_reset_at_the_master(self) -> None:
+        """The slave does not keep the old one either: the copy brings the new one."""
+        self.commit(4, master_lives=True)
+        self.master.kernel.consumer_offset.reset("g", "T", 0, 1)
+        reply = self.commit(5, master_lives=True)
+        self.assertIn("previously reset", reply.remark or "")
+        self.assertEqual(self.offset(self.slave), 4)
+        self.pass_time()
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (1, 1))
+
     def test_a_master_that_does_not_answer(self) -> None:
         """As without one; one line says so."""
         self.answers[MASTER, CODE] = RemotingConnectError(f"cannot connect to {MASTER}")

@@ -109,6 +109,23 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(pauses[-2:], [5000, 5000])
         self.assertEqual(len([line for line in lines if "no record" in formatEvent(line)]), 1)
 
+    def test_its_health_is_good_when_the_master_has_nothing_to_send(self) -> None:
+        """As when a wrong address, whose bytes could not be kept, was put right."""
+        check = self.box.kernel.health_checks["replication"]
+        self.one_try()
+        self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+        self.link.dataReceived(encode_head(0, 200) + b"x" * 200)
+        self.link.connectionLost(Failure(ConnectionAborted()))
+        self.box.now_ms += 31_000
+        self.assertIn("no record of this log can begin", check())
+        with capturedLogs() as lines:
+            self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+            self.box.now_ms += 5001
+            self.link.dataReceived(encode_head(0, 0))
+            self.follower.tick()
+        self.assertEqual(check(), "")
+        self.assertIn(f"connected to master {PORT}", str(formatEvent(lines[0])))
+
     def test_it_says_when_the_master_is_heard_again(self) -> None:
         """And the next loss of the connection counts from the beginning."""
         for _ in range(3):
