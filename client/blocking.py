@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future as ThreadFuture
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -82,7 +82,9 @@ class Client:
     def close(self) -> None:
         """Leave all groups and close all connections; a second call does nothing."""
         if not self.core.is_closed:
-            self.loop.call(self.core.engine, self.core.close)
+            # Another thread may close it first.
+            with suppress(Closed):
+                self.loop.call(self.core.engine, self.core.close)
             self.loop.remove(self.core.engine)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:

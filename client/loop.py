@@ -155,7 +155,10 @@ class Loop:
     def remove(self, engine: Engine) -> None:
         """Serve an engine no more; its connections are closed."""
         def end() -> None:
-            self._engines.pop(engine, None)
+            if engine in self._engines:
+                del self._engines[engine]
+                # Calls that came at the last moment end now.
+                self._run_engine(engine)
             for each in [each for each in self._sockets.values() if each.engine is engine]:
                 each.drop()
 

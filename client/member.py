@@ -82,14 +82,17 @@ class BlockingMember(Generic[T]):
         self._leave(lambda: self.member.close(0))
 
     def _leave(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Leave the group by a coroutine of the core, and close a client of its own."""
-        if self._is_closed:
-            return
+        """Leave the group by a coroutine of the core, and close a client of its own.
+
+        A second call waits for what one that was interrupted began, and does the rest.
+        """
         self._is_closed = True
-        if not self.client.core.is_closed:
-            self.client.run(make)
-        if self._owns_client:
-            self.client.close()
+        try:
+            if not (self.client.core.is_closed or self.member.has_left):
+                self.client.run(make)
+        finally:
+            if self._owns_client:
+                self.client.close()
 
     def _check_open(self) -> None:
         if self._is_closed:

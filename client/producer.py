@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from twistmq.client.blocking import Client, closing_on_error
 from twistmq.client.core.outgoing import Outgoing
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from twistmq.client.batching import ThreadBatching
 
 __all__ = ["Producer"]
+
+#: How long after its time-out a send may end at a close, seconds: threads are busy then.
+_LATE_S: Final = 5.0
 
 
 class Producer:
@@ -222,14 +226,29 @@ class Producer:
 
     def close(self) -> None:
         """Wait for the messages under way, leave the group; a second call does nothing."""
-        if self._is_closed:
-            return
-        self.flush()
         self._is_closed = True
+        if self.sender in self.client.core.members:
+            self._wait_for_all()
         if self._owns_client:
             self.client.close()
-        elif not self.client.core.is_closed:
-            self.client.run(self.sender.leave)
+        elif self.sender in self.client.core.members:
+            # Another thread may close the client first.
+            with suppress(Closed):
+                self.client.run(self.sender.leave)
+
+    def _wait_for_all(self) -> None:
+        """Wait for the messages under way, as long as one of them can end.
+
+        A signal that comes between the steps of a send may leave its room taken for ever, so that
+        no end of the wait is certain. All attempts of a send share one time-out.
+        """
+        bound_s = self.sender.options.timeout_ms / 1000 + _LATE_S
+        # The second time is for sends of other threads that waited for room.
+        for _ in range(2):
+            self.client.loop.run_there(self.sender.flush_batches)
+            with suppress(TimeoutError):
+                self._room.wait_empty(bound_s)
+                break
 
     def _prepare(self, message: Message) -> Outgoing:
         self._check_open()

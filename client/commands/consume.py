@@ -62,11 +62,17 @@ def consume(
             found = islice(
                 _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments),
                 count or None)
-        _print(found, form, is_json)
+        _print(found, form, is_json, at_once=bool(group))
 
 
-def _print(found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool) -> None:
-    """Print messages."""
+def _print(
+    found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool, *, at_once: bool
+) -> None:
+    """Print messages.
+
+    :param at_once: leave nothing in the buffer: a member of a group acknowledges a message when the
+        next one is asked for.
+    """
     from twistmq.client.commands.lines import formatted, json_line
 
     write = sys.stdout.buffer.write
@@ -74,7 +80,7 @@ def _print(found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool) -> N
     for number, message in enumerate(found, 1):
         write(json_line(message) if is_json else formatted(form, message))
         now = time.monotonic()
-        if sys.stdout.isatty() or now - last > 0.05 or number == 1:
+        if at_once or sys.stdout.isatty() or now - last > 0.05 or number == 1:
             sys.stdout.buffer.flush()
             last = now
     sys.stdout.buffer.flush()

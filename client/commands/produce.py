@@ -66,9 +66,12 @@ def produce(
         properties, tags, is_json, int(delay_s * 1000))
     with guarded(), Producer(where, group=group, **arguments_of(
             access_key, secret_key, namespace, timeout_s)) as producer:
-        failed = _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"))
-        for said, count in failed.items():
-            click.echo(f"twistmq: {count} messages {said}", err=True)
+        failed: Counter[str] = Counter()
+        try:
+            _send_all(producer, paced(source, rate), batch, Bar(progress, "sent"), failed)
+        finally:
+            for said, count in failed.items():
+                click.echo(f"twistmq: {count} messages {said}", err=True)
         if failed:
             sys.exit(EXIT_FAILED)
 
@@ -83,13 +86,14 @@ def _outcome(error: BaseException) -> str:
 
 
 def _send_all(
-    producer: Any, messages: Iterable[Message], batch: int, bar: Bar
-) -> Counter[str]:
+    producer: Any, messages: Iterable[Message], batch: int, bar: Bar, failed: Counter[str]
+) -> None:
     """Send messages, many requests under way at once.
 
-    :returns: how many messages failed, by what is known of them.
+    An error of ``messages`` is raised when all that came before it is sent and has ended.
+
+    :param failed: is told how many messages failed, by what is known of them.
     """
-    failed: Counter[str] = Counter()
     unsafe: Counter[str] = Counter()
     waiting: deque[tuple[Any, int]] = deque()
     group: list[Message] = []
@@ -107,23 +111,26 @@ def _send_all(
             bar.add(count)
 
     def send_group() -> None:
-        waiting.append((producer.send_batch_soon(group), len(group)))
+        nonlocal group
+        sending, group = group, []
+        waiting.append((producer.send_batch_soon(sending), len(sending)))
         settle(_BATCHES_MAX)
 
-    for message in messages:
-        if batch > 1:
-            group.append(message)
-            if len(group) == batch:
+    try:
+        try:
+            for message in messages:
+                if batch > 1:
+                    group.append(message)
+                    if len(group) == batch:
+                        send_group()
+                    continue
+                waiting.append((producer.send_soon(message), 1))
+                settle(_MESSAGES_MAX)
+        finally:
+            if group:
                 send_group()
-                group = []
-            continue
-        waiting.append((producer.send_soon(message), 1))
-        settle(_MESSAGES_MAX)
-    if group:
-        send_group()
-    producer.flush()
-    settle(0)
-    bar.end()
-    for status, count in unsafe.items():
-        click.echo(f"twistmq: {count} messages were stored, but {status}", err=True)
-    return failed
+    finally:
+        settle(0)
+        bar.end()
+        for status, count in unsafe.items():
+            click.echo(f"twistmq: {count} messages were stored, but {status}", err=True)

@@ -122,6 +122,8 @@ class ClientCore:
         #: The heartbeat that is under way, by address: its body, and whether it is taken.
         self._beating: dict[str, tuple[bytes, Future[bool]]] = {}
         self.is_closed = False
+        #: The end of the close that is under way, if one is.
+        self._closing: Future[None] | None = None
         #: The versions of brokers, by address, as their answers to heartbeats say.
         self.versions: dict[str, int] = {}
         self.engine.on_open.append(self._opened)
@@ -329,20 +331,32 @@ class ClientCore:
     # --- the end
 
     async def close(self) -> None:
-        """Leave all groups and close the connections."""
+        """Leave all groups and close the connections.
+
+        A second call waits for the end of the first, and goes on if that was cancelled.
+        """
+        while self._closing is not None:
+            await self._closing
         if self.is_closed:
             return
-        for flush in list(self.before_close):
-            await flush()
-        for member in list(self.members):
-            try:
-                await self.remove(member)
-            except BrokerError as error:
-                log.warning("the group %s is not told that this client leaves: %s",
-                            member.group, error)
-        self.is_closed = True
-        for listener in self.on_close:
-            listener()
+        closing: Future[None] = Future()
+        self._closing = closing
+        try:
+            for flush in list(self.before_close):
+                await flush()
+            for member in list(self.members):
+                try:
+                    await self.remove(member)
+                except BrokerError as error:
+                    log.warning("the group %s is not told that this client leaves: %s",
+                                member.group, error)
+            self.is_closed = True
+            for listener in self.on_close:
+                listener()
+        finally:
+            self._closing = None
+            # Those that wait go on before the engine ends all tasks.
+            closing.set_result(None)
         self.engine.close()
 
 

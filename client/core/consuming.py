@@ -37,7 +37,7 @@ from twistmq.client.core.rebalance import Rebalance
 from twistmq.client.core.results import Results
 from twistmq.client.core.sending import Sender
 from twistmq.client.core.subscriptions import Subscription
-from twistmq.client.core.tasks import Task
+from twistmq.client.core.tasks import Cancelled, Task
 from twistmq.client.errors import Closed, OptionError
 from twistmq.client.messages import ReceivedMessage
 
@@ -97,6 +97,8 @@ class Member(Results[T]):
         #: The queues that the program assigned; None: the group's members divide them.
         self.fixed: frozenset[MessageQueue] | None = None
         self._loops: list[Task[None]] = []
+        #: The rest of a close, once that has begun.
+        self._closing: Task[None] | None = None
         #: When the member was made, Unix ms.
         self.started_ms = client.tasks.clock.wall_ms()
 
@@ -120,12 +122,16 @@ class Member(Results[T]):
                                         for each in self.subscriptions.values()))
 
     async def start(self) -> None:
-        """Join the group and begin to read.
+        """Join the group and begin to read; one that fails or is cancelled leaves again.
 
         :raises Closed: when the client is closed.
         :raises OptionError: when the client has a member of the group.
         """
-        await self._join()
+        try:
+            await self._join()
+        except (Exception, Cancelled):
+            await self.close(0)
+            raise
         self._loops.append(self.tasks.spawn(self._commit_always(), "commits"))
         self._loops.append(self.tasks.spawn(self._expire_always(), "time-outs of handlers"))
         if self.locks is not None:
@@ -231,25 +237,60 @@ class Member(Results[T]):
     # --- the end
 
     async def close(self, timeout_ms: float = 10_000) -> None:
-        """Stop reading, wait for the handlers, commit, unlock, and leave the group."""
-        if self.is_closing:
+        """Stop reading, wait for the handlers, commit, unlock, and leave the group.
+
+        A second call waits for the end of the first. When one is cancelled, handlers are waited
+        for no longer, and the rest is done all the same.
+        """
+        if self._closing is None:
+            self.is_closing = True
+            self.rebalance.stop()
+            self._stop_reading()
+            while self._waiting:
+                self._waiting.popleft().set_error(Closed("the consumer is closed"))
+            self._closing = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")
+            # Ahead of the traces, which get the last results.
+            self.client.before_close.insert(0, self._left)
+        try:
+            await self._closing
+        except Cancelled:
+            self._stop_waiting()
+            raise
+
+    @property
+    def has_left(self) -> bool:
+        """Whether a close has come to its end."""
+        return self._closing is not None and self._closing.is_done
+
+    async def _left(self) -> None:
+        """Wait for the end of a close."""
+        assert self._closing is not None
+        await self.tasks.all_of([self._closing])
+
+    async def _leave(self, timeout_ms: float) -> None:
+        try:
+            await self._wait_for_handlers(timeout_ms)
+            for loop in self._loops:
+                loop.cancel()
+            await self.rebalance.finish()
+            await self._leave_queues()
+            self.held.clear()
+            self._unfollow()
+            if self.trace is not None:
+                await self.trace.close()
+            await self.client.remove(self)
+        finally:
+            self.client.before_close.remove(self._left)
+
+    def _unfollow(self) -> None:
+        """Undo the following of topics, but for those that other members of the client read."""
+        if self not in self.client.members:
             return
-        self.is_closing = True
-        self.rebalance.stop()
-        self._stop_reading()
-        while self._waiting:
-            self._waiting.popleft().set_error(Closed("the consumer is closed"))
-        await self._wait_for_handlers(timeout_ms)
-        for loop in self._loops:
-            loop.cancel()
-        await self.rebalance.finish()
-        await self._leave_queues()
-        self.held.clear()
-        for topic in self.subscriptions:
+        others = {topic for each in self.client.members
+                  if isinstance(each, Member) and not each.is_closing
+                  for topic in each.subscriptions}
+        for topic in self.subscriptions.keys() - others:
             self.client.routes.unfollow(topic)
-        if self.trace is not None:
-            await self.trace.close()
-        await self.client.remove(self)
 
     def _stop_reading(self) -> None:
         """Read no more messages, because the member closes."""

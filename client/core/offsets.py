@@ -20,7 +20,7 @@ from twistmq.broker.wire.bodies import Body, MessageQueue
 from twistmq.broker.wire.header import Int64
 from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.core.client import ClientCore
-from twistmq.client.core.tasks import Task
+from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import Undecodable, refusal
 
 __all__ = ["FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets"]
@@ -163,6 +163,8 @@ class LocalOffsets:
         self._client = client
         self._file = file
         self._table: dict[MessageQueue, int] | None = None
+        #: The last write of the file, under way or done.
+        self._writing = _nothing()
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See :class:`OffsetStore`."""
@@ -177,16 +179,22 @@ class LocalOffsets:
                     table = dict(OffsetTable.decode_reply(data).offset_table)
                 except WireError as error:
                     raise BrokerError(f"the file of offsets cannot be read: {error}") from None
-            self._table = table
+            # Another one may have read the file meanwhile, and changed the table.
+            if self._table is None:
+                self._table = table
         return self._table
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """See :class:`OffsetStore`."""
+        """See :class:`OffsetStore`. The file is written once at a time, with all that is known."""
         table = await self._load()
         table.update(offsets)
+        while not self._writing.is_done:
+            await self._client.tasks.all_of([self._writing])
         data = OffsetTable(offset_table=dict(table)).encode()
+        # It goes on when the commit is cancelled.
+        self._writing = self._in_thread(lambda file: file.write(data))
         try:
-            await self._in_thread(lambda file: file.write(data))
+            await self._writing
         except OSError as error:
             log.error("the offsets of a broadcasting consumer cannot be saved: %s", error)
             return {}
@@ -195,8 +203,17 @@ class LocalOffsets:
     def topic_deleted(self, queue: MessageQueue) -> None:
         """See :class:`OffsetStore`. The file keeps them, as that of Apache's client."""
 
-    async def _in_thread(self, function: Callable[[FileAccess], bytes | None]) -> bytes | None:
+    def _in_thread(
+        self, function: Callable[[FileAccess], bytes | None]
+    ) -> Future[bytes | None]:
         file = self._file
         if file is None:
-            return None
-        return await self._client.engine.in_thread(lambda: function(file))
+            return _nothing()
+        return self._client.engine.in_thread(lambda: function(file))
+
+
+def _nothing() -> Future[bytes | None]:
+    """What there is without a file."""
+    nothing: Future[bytes | None] = Future()
+    nothing.set_result(None)
+    return nothing

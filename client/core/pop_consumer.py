@@ -40,7 +40,7 @@ from twistmq.client.core.popping import HOLD_MS, Popping, Source
 from twistmq.client.core.receiving import Receiving
 from twistmq.client.core.retries import DEAD_LEVEL
 from twistmq.client.core.subscriptions import Subscription
-from twistmq.client.core.tasks import Future
+from twistmq.client.core.tasks import Cancelled, Future
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import MessageQueue, ReceivedMessage
@@ -88,11 +88,11 @@ class PopMember(Member[T]):
         :raises OptionError: when the client has a member of the group.
         :raises Unsupported: when a broker has no pop consumption.
         """
-        await self._join()
         try:
+            await self._join()
             await self.rebalance.require_pop()
             await self.rebalance.round()
-        except BaseException:
+        except (Exception, Cancelled):
             await self.close(0)
             raise
         self._loops.append(self.tasks.spawn(self.hiding.watch_always(), "times of popped messages"))

@@ -41,7 +41,7 @@ from twistmq.client.core.routes import Route
 from twistmq.client.core.strategies import share, sorted_queues
 from twistmq.client.core.tasks import Cancelled, Future, Task
 from twistmq.client.core.window import QueueWindow
-from twistmq.client.errors import Closed, refusal
+from twistmq.client.errors import Closed, NoRoute, refusal
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
@@ -81,11 +81,13 @@ class _Stop(NamedTuple):
     :param floor: what was committed before the members changed: the least that a member of Apache's
         client may have found, so that a lower offset is a tool's.
     :param ms: when; steady clock.
+    :param connection: to the broker; behind another one the queue may have other messages.
     """
 
     offset: int
     floor: int
     ms: float
+    connection: Connection
 
 
 class Rebalance(Generic[T]):
@@ -107,8 +109,8 @@ class Rebalance(Generic[T]):
         self.differences = Differences(member)
         #: Queues of topics that were deleted: all that comes into them is new.
         self._deleted: set[MessageQueue] = set()
-        #: Lost queues whose commits are under way.
-        self._stopping: dict[MessageQueue, Held[T]] = {}
+        #: Lost queues whose commits are under way, and the connections to their brokers.
+        self._stopping: dict[MessageQueue, tuple[Held[T], Connection]] = {}
         #: Where this member stopped in queues that others have now.
         self._stopped: dict[MessageQueue, _Stop] = {}
 
@@ -173,7 +175,8 @@ class Rebalance(Generic[T]):
             # The member that gets a queue may ask where it begins before this one gives it up.
             for held in self._member.held.values():
                 self._set_floor(held)
-            self._client.tasks.spawn(self._member.commit(), "commit before a rebalance")
+            if not self._member.options.is_broadcast:
+                self._client.tasks.spawn(self._member.commit(), "commit before a rebalance")
             self.wake()
 
     def _set_floor(self, held: Held[T]) -> None:
@@ -297,7 +300,9 @@ class Rebalance(Generic[T]):
                 held.task.cancel()
             if self._member.fixed is None and held.is_settled and not held.window.is_dropped:
                 self._set_floor(held)
-                self._stopping[held.queue] = held
+                connection = self._connection(held.queue)
+                if connection is not None:
+                    self._stopping[held.queue] = held, connection
             for message in held.window.lose():
                 message.lost = True
         if lost:
@@ -338,8 +343,19 @@ class Rebalance(Generic[T]):
         self._stopped = {queue: stop for queue, stop in self._stopped.items()
                          if now_ms - stop.ms <= STOPPED_MS}
         for held in lost:
-            if self._stopping.pop(held.queue, None) is held:
-                self._stopped[held.queue] = _Stop(held.window.committable, held.floor, now_ms)
+            stopping, connection = self._stopping.get(held.queue, (None, None))
+            if stopping is held and connection is not None:
+                del self._stopping[held.queue]
+                self._stopped[held.queue] = _Stop(
+                    held.window.committable, held.floor, now_ms, connection)
+
+    def _connection(self, queue: MessageQueue) -> Connection | None:
+        """The connection to the broker that a queue is read from; None without a route."""
+        try:
+            address = self._client.routes.reader(self._client.routes.broker_of(queue))
+        except NoRoute:
+            return None
+        return self._client.engine.connection(address)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
         """A tool moved the offsets of queues: where this member stopped in them does not count."""
@@ -440,10 +456,14 @@ class Rebalance(Generic[T]):
         stop = self._stopped.pop(queue, None)
         if stop is not None and queue not in self._deleted and (
                 self._client.tasks.now_ms - stop.ms <= STOPPED_MS
+                and stop.connection is self._connection(queue)
                 and (stored is None or stop.floor <= stored < stop.offset)):
-            log.info("%s is back at %s: this member goes on at %d, where it stopped", queue, stored,
-                     stop.offset)
-            return stop.offset, False
+            if stop.offset <= await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None):
+                log.info("%s is back at %s: this member goes on at %d, where it stopped", queue,
+                         stored, stop.offset)
+                return stop.offset, False
+            # A log does not become shorter at one broker: the topic was made anew.
+            self._deleted.add(queue)
         if stored is not None:
             return stored, True
         start = member.options.start

@@ -232,6 +232,11 @@ class Results(HandingOut[T]):
                         self.tell(held, [message], "time-out")
                         held.window.done(message.offset)
 
+    def _stop_waiting(self) -> None:
+        """Wait for handlers no longer."""
+        if self._idle is not None:
+            self._idle.set_result(None)
+
     async def _wait_for_handlers(self, timeout_ms: float) -> None:
         if self.running <= 0:
             return

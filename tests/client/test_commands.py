@@ -15,6 +15,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.client.scripted_server import ScriptedServer, answer, route_body
+from tests.interop.servers import wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing import running_broker
@@ -143,6 +144,42 @@ class CommandTests(TestCase):
 
         return deferToThread(run)
 
+    def test_a_line_that_is_no_message_stops_nothing_that_came_before(self) -> Deferred[Any]:
+        """The part of a batch ahead of it is sent."""
+        def run() -> None:
+            lines = "".join(f'{{"body": "{number}"}}\n' for number in range(1, 150))
+            found = self.run_command("produce", "t", "--json", "--batch", "100",
+                                     given=f"{lines}nothing\n")
+            self.assertEqual((found.exit_code, len(found.output.splitlines())), (1, 1))
+            self.assertIn("twistmq: line 150: ", found.output)
+            out = self.run_command("consume", "t", "--from", "first", "--to", "end")
+            self.assertEqual(sorted(map(int, out.stdout.split())), list(range(1, 150)))
+
+        return deferToThread(run)
+
+    def test_failures_ahead_of_a_line_that_is_no_message_are_told(self) -> Deferred[Any]:
+        """All of them, and the line."""
+        def script(request: RemotingCommand) -> bytes | None:
+            if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                return answer(request, body=route_body({"a": {0: server.address}}))
+            if request.code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+                return answer(request, ResponseCode.NO_PERMISSION)
+            return answer(request)
+
+        def run() -> None:
+            for batch in ("1", "2"):
+                found = CliRunner().invoke(
+                    twistmq, ["produce", "t", "--json", "-n", server.address, "--batch", batch],
+                    input='{"body": "x"}\n' * 3 + "nothing\n")
+                self.assertEqual(found.exit_code, 1)
+                told, line = found.output.splitlines()[-2:]
+                self.assertEqual(told, "twistmq: 3 messages were not stored")
+                self.assertIn("twistmq: line 4: ", line)
+
+        server = ScriptedServer(script)
+        self.addCleanup(server.close)
+        return deferToThread(run)
+
     def test_a_group_of_what_is_not_there_is_an_error(self) -> Deferred[Any]:
         """As it is without a group, and of a load."""
         def run() -> None:
@@ -173,6 +210,30 @@ class CommandTests(TestCase):
             more = self.run_command("consume", "t", "-g", "g", "--from", "first", "-c", "1")
             again = set(more.stdout.split()) & {line.strip() for line in seen}
             self.assertLessEqual(again, {seen[-1].strip()})
+
+        return deferToThread(run)
+
+    def test_a_member_that_is_killed_has_printed_what_it_acknowledged(self) -> Deferred[Any]:
+        """A burst of lines does not wait in a buffer for the next message."""
+        def run() -> None:
+            lines = [f"{each}\n" for each in range(500)]
+            self.run_command("produce", "t", given="".join(lines))
+            code = "from twistmq.broker.edge.entry import main; raise SystemExit(main())"
+            member = subprocess.Popen(
+                [sys.executable, "-c", code, "consume", "t", "-g", "g", "--from", "first", "-n",
+                 self.where], stdout=subprocess.PIPE, text=True,
+                # The variable would have Python write each line at once.
+                env={name: value for name, value in os.environ.items()
+                     if name != "PYTHONUNBUFFERED"})
+            assert member.stdout is not None
+            with Client(self.where) as client:
+                queues = client.read_queues("t")
+                wait_until("all are acknowledged", lambda: sum(
+                    client.group_offset("g", queue) or 0 for queue in queues) == len(lines))
+            member.kill()
+            member.wait(30)
+            self.assertEqual(sorted(member.stdout), sorted(lines))
+            member.stdout.close()
 
         return deferToThread(run)
 

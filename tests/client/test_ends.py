@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
+import twistmq.client.producer
 from tests.client.test_shells import ShellCase
 from tests.interop.servers import wait_until
 from twistmq.client import Client, Closed, Consumer, Producer, PullConsumer, aio
+from twistmq.client.core.tasks import Future
 
 
 class LostTests(ShellCase):
@@ -138,6 +141,99 @@ class ClosedClientTests(ShellCase):
                 self.assertEqual([(type(each), str(each)) for each in errors],
                                  [(Closed, "the client is closed")], kind)
                 consumer.close()
+
+        return self.in_thread(run)
+
+
+class InterruptedTests(ShellCase):
+    """Ctrl-C, and two threads, in a close."""
+
+    def test_a_second_close_does_what_an_interrupted_one_could_not(self) -> Deferred[Any]:
+        """A client of its own is closed by the first already."""
+        def interrupted(make: Any) -> None:
+            raise KeyboardInterrupt
+
+        def run() -> None:
+            with Client(self.where) as client:
+                for where in (client, self.where):
+                    consumer: Consumer[bytes] = Consumer(where, group="g", topics="T")
+                    call = consumer.client.run
+                    self.patch(consumer.client, "run", interrupted)
+                    self.assertRaises(KeyboardInterrupt, consumer.close)
+                    self.patch(consumer.client, "run", call)
+                    core = consumer.client.core
+                    self.assertEqual(core.is_closed, where is not client)
+                    consumer.close()
+                    self.assertEqual((core.members, core.is_closed), ([], where is not client))
+
+        return self.in_thread(run)
+
+    def test_two_threads_may_close_at_once(self) -> Deferred[Any]:
+        """Both return, the one as the other, when the client is closed."""
+        def run() -> None:
+            for kind in ("client", "producer"):
+                producer = Producer(self.where)
+                producer.send("T", b"x")
+                self.close_twice(producer.client,
+                                 producer.close if kind == "producer" else producer.client.close)
+
+        return self.in_thread(run)
+
+    def close_twice(self, client: Client, close: Callable[[], None]) -> None:
+        """Close, and again while the first close waits for the core."""
+        core = client.core
+        may_end: Future[None] = Future()
+        begun: list[None] = []
+        flushed: list[None] = []
+        errors: list[BaseException] = []
+        close_core = core.close
+
+        async def flush() -> None:
+            flushed.append(None)
+            if len(flushed) == 1:
+                await may_end
+
+        async def counted() -> None:
+            begun.append(None)
+            await close_core()
+
+        def work() -> None:
+            try:
+                close()
+            except BaseException as error:
+                errors.append(error)
+
+        core.before_close.append(flush)
+        self.patch(core, "close", counted)
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+        threads[0].start()
+        wait_until("the first one waits", lambda: flushed)
+        threads[1].start()
+        wait_until("the second one has begun", lambda: len(begun) == 2)
+        client.loop.run_there(lambda: may_end.set_result(None))
+        for thread in threads:
+            thread.join(20)
+        self.assertEqual([thread.is_alive() for thread in threads], [False, False])
+        self.assertEqual((errors, len(flushed), core.is_closed), ([], 1, True))
+
+    def test_a_send_that_is_interrupted_does_not_hold_up_the_close(self) -> Deferred[Any]:
+        """Its room is taken, and nothing is under way that could give it back."""
+        def interrupted(function: Any, *arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        def run() -> None:
+            self.patch(twistmq.client.producer, "_LATE_S", 0.1)
+            producer = Producer(self.where, timeout_s=0.5)
+            loop = producer.client.loop
+            post = loop.post
+            self.patch(loop, "post", interrupted)
+            self.assertRaises(KeyboardInterrupt, producer.send_soon, "T", b"x")
+            self.patch(loop, "post", post)
+            closing = threading.Thread(target=producer.close, daemon=True)
+            closing.start()
+            closing.join(20)
+            self.assertFalse(closing.is_alive())
+            self.assertTrue(producer.client.core.is_closed)
 
         return self.in_thread(run)
 

@@ -157,11 +157,14 @@ class GroupBox(Box):
         self.route: TopicRouteData = route({"a": BROKER}, self.broker.queues)
         self.servers[BROKER] = self.broker
         self.servers[NAMESRV] = lambda command: routes({"T": self.route})(command)
+        self.member = self.new_member("g", **options)
+
+    def new_member(self, group: str, **options: Any) -> Member[bytes]:
+        """Another member of the client that reads the topic."""
         sender = Sender(self.core, ProducerOptions(), lambda _: "ID")
         wanted = subscription("T", options.pop("expression", None))
-        self.member: Member[bytes] = Member(
-            self.core, MemberOptions(group="g", **{"start": "first", **options}),
-            {"T": wanted}, sender)
+        return Member(self.core, MemberOptions(group=group, **{"start": "first", **options}),
+                      {"T": wanted}, sender)
 
     def start(self) -> None:
         """Let the member join, and read what there is."""

@@ -19,10 +19,10 @@ from twistmq.broker.wire.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.client.core.held import Batch
+from twistmq.client.core.held import Batch, MemberOptions
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.core.tasks import Cancelled
-from twistmq.client.errors import Closed
+from twistmq.client.errors import Closed, OptionError
 
 
 def beats_unanswered(
@@ -417,6 +417,73 @@ class ReadingTests(SynchronousTestCase):
                 {task.name for task in box.engine.tasks.tasks}
                 - {"heartbeats", "heartbeat", "routes"}, set())
 
+    def test_a_start_that_is_cancelled_leaves(self) -> None:
+        """Else heartbeats keep its queues, and another member of the group is refused."""
+        box = GroupBox(self.broker)
+        beats: list[RemotingCommand] = []
+        box.servers[BROKER] = beats_unanswered(self.broker, beats)
+        starting = box.engine.tasks.spawn(box.member.start())
+        box.advance(100)
+        self.assertEqual((len(beats) > 0, starting.is_done), (True, False))
+        box.servers[BROKER] = self.broker
+        starting.cancel()
+        box.advance(10_000)
+        self.assertRaises(Cancelled, starting.result)
+        self.assertEqual(box.core.members, [])
+        self.assertEqual(box.core.routes.followed(), set())
+        box.member = box.new_member("g")
+        box.start()
+        self.assertEqual(sorted(box.take_all()), list(range(40)))
+
+    def test_a_close_that_is_cancelled_goes_to_its_end(self) -> None:
+        """Without waiting for handlers any longer; a second close waits for that."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        box.member.succeed(batch.held, batch.messages[:2])
+        closing = box.engine.tasks.spawn(box.member.close(10_000))
+        box.advance(100)
+        self.assertFalse(closing.is_done)
+        closing.cancel()
+        box.run(box.member.close(10_000), 1_000)
+        self.assertRaises(Cancelled, closing.result)
+        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
+        self.assertEqual((box.core.members, self.broker.members["g"]), ([], set()))
+
+    def test_a_client_that_closes_lets_a_member_leave(self) -> None:
+        """A close that was interrupted is followed by that of the client."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        box.member.succeed(batch.held, batch.messages[:2])
+        closing = box.engine.tasks.spawn(box.member.close(10_000))
+        box.advance(100)
+        closing.cancel()
+        box.run(box.core.close())
+        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
+        self.assertEqual(box.core.before_close, [])
+
+
+class SharedTopicTests(SynchronousTestCase):
+    """Two groups of one client that read the same topic."""
+
+    def test_the_topic_is_followed_as_long_as_one_of_them_reads_it(self) -> None:
+        """A member that closes, or cannot start, takes it from no other."""
+        box = GroupBox()
+        other = box.new_member("g2")
+        box.start()
+        box.run(other.start())
+        twin = box.new_member("g2")
+        self.assertRaises(OptionError, box.run, twin.start())
+        box.run(twin.close())
+        self.assertIn("T", box.core.routes.followed())
+        box.run(box.member.close())
+        box.route.queue_datas[0].read_queue_nums = 8
+        box.advance(35_000)
+        self.assertEqual(len(other.held), 8)
+        box.run(other.close())
+        self.assertEqual(box.core.routes.followed(), set())
+
 
 class RebalanceTests(SynchronousTestCase):
     """Queues that come and go."""
@@ -513,6 +580,22 @@ class RebalanceTests(SynchronousTestCase):
         box = self.lose_two_queues()
         box.advance(10_000)
         self.assertEqual(self.come_back(box, 2), 1)
+
+    def test_where_a_member_stopped_does_not_count_at_another_broker(self) -> None:
+        """A slave that did not have the end of the log may be the master now, or the same again."""
+        box = self.lose_two_queues()
+        box.cut(BROKER)
+        box.advance(2_000)
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 1])
+
+    def test_where_a_member_stopped_does_not_count_in_a_topic_that_was_made_anew(self) -> None:
+        """The queue is shorter, and all its messages are new, wherever the group begins."""
+        box = self.lose_two_queues()
+        box.member.options = MemberOptions(group="g", start="last")
+        for number in (2, 3):
+            del self.broker.records["T", number][2:]
+        del self.broker.offsets["g", "T", 3]
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 0])
 
     def test_a_queue_that_a_tool_moved_begins_where_the_tool_says(self) -> None:
         """Also when another member had it then."""
