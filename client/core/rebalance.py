@@ -462,7 +462,7 @@ class Rebalance(Generic[T]):
                 log.info("%s is back at %s: this member goes on at %d, where it stopped", queue,
                          stored, stop.offset)
                 return stop.offset, False
-            # A log does not become shorter at one broker: the topic was made anew.
+            # A log does not become shorter at one broker: the topic was made again.
             self._deleted.add(queue)
         if stored is not None:
             return stored, True
