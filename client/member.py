@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -89,7 +90,9 @@ class BlockingMember(Generic[T]):
         self._is_closed = True
         try:
             if not (self.client.core.is_closed or self.member.has_left):
-                self.client.run(make)
+                # Another thread may close the client first.
+                with suppress(Closed):
+                    self.client.run(make)
         finally:
             if self._owns_client:
                 self.client.close()

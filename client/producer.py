@@ -227,14 +227,16 @@ class Producer:
     def close(self) -> None:
         """Wait for the messages under way, leave the group; a second call does nothing."""
         self._is_closed = True
-        if self.sender in self.client.core.members:
-            self._wait_for_all()
-        if self._owns_client:
-            self.client.close()
-        elif self.sender in self.client.core.members:
-            # Another thread may close the client first.
-            with suppress(Closed):
-                self.client.run(self.sender.leave)
+        try:
+            if self.sender in self.client.core.members:
+                self._wait_for_all()
+        finally:
+            if self._owns_client:
+                self.client.close()
+            elif self.sender in self.client.core.members:
+                # Another thread may close the client first.
+                with suppress(Closed):
+                    self.client.run(self.sender.leave)
 
     def _wait_for_all(self) -> None:
         """Wait for the messages under way, as long as one of them can end.

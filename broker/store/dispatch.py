@@ -11,6 +11,7 @@ Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -175,6 +176,8 @@ class Dispatch:
                 if record.next_offset >= enough:
                     break
         except OSError as error:
+            if error.errno != errno.EIO:
+                raise
             at = records[-1].next_offset if records else self.offset
             self._give_up(f"the commit log cannot be read at {at}: {error}. No message is taken")
         if not records:

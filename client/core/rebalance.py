@@ -453,17 +453,24 @@ class Rebalance(Generic[T]):
         """
         member = self._member
         stored = await member.offsets.read(queue)
-        stop = self._stopped.pop(queue, None)
+        stop = self._stopped.get(queue)
         if stop is not None and queue not in self._deleted and (
                 self._client.tasks.now_ms - stop.ms <= STOPPED_MS
                 and stop.connection is self._connection(queue)
                 and (stored is None or stop.floor <= stored < stop.offset)):
-            if stop.offset <= await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None):
+            end = await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None)
+            if self._stopped.get(queue) is not stop:
+                # A tool has moved the offset meanwhile.
+                stored = await member.offsets.read(queue)
+            elif stop.offset <= end:
+                del self._stopped[queue]
                 log.info("%s is back at %s: this member goes on at %d, where it stopped", queue,
                          stored, stop.offset)
                 return stop.offset, False
-            # A log does not become shorter at one broker: the topic was made again.
-            self._deleted.add(queue)
+            else:
+                # A log does not become shorter at one broker: the topic was made again.
+                self._deleted.add(queue)
+        self._stopped.pop(queue, None)
         if stored is not None:
             return stored, True
         start = member.options.start

@@ -86,8 +86,7 @@ class Commits:
         def answered(reply: Reply | None, request: Request[Any]) -> Handled:
             if reply is None:
                 return kept(request)
-            # A remark says that the master has kept another offset, by a tool's reset.
-            if reply.code == ResponseCode.SUCCESS and not reply.remark:
+            if _has_it(reply):
                 # This broker may know less of the topic than its master, and copies the table.
                 with suppress(RequestRefused):
                     inner(request)
@@ -95,7 +94,8 @@ class Commits:
 
         def kept(request: Request[Any]) -> Handled:
             reply, header = inner(request), request.header
-            self._kept[f"{header.topic}@{header.consumer_group}", header.queue_id] = header
+            if not (isinstance(reply, Reply) and reply.remark):
+                self._kept[f"{header.topic}@{header.consumer_group}", header.queue_id] = header
             return reply
 
         return replace(row, handle=handle)
@@ -121,9 +121,11 @@ class Commits:
             if header.commit_offset <= theirs.get(key, {}).get(queue_id, -1):
                 continue
             reply = await self._hand_on(header, address) if address and not self._kept else None
+            if not self._broker.is_slave:
+                return
             if reply is None:
                 self._kept.setdefault((key, queue_id), header)
-            if reply is None or reply.code == ResponseCode.SUCCESS:
+            if reply is None or _has_it(reply):
                 theirs.setdefault(key, {})[queue_id] = header.commit_offset
 
     async def _hand_on(
@@ -144,3 +146,8 @@ class Commits:
             return None
         self._outage.ends()
         return Reply(reply.code, remark=reply.remark)
+
+
+def _has_it(reply: Reply) -> bool:
+    """Whether a broker has kept an offset; a remark says that a tool's reset comes before it."""
+    return reply.code == ResponseCode.SUCCESS and not reply.remark

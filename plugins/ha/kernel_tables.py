@@ -118,6 +118,9 @@ class _Offsets:
         theirs = await decode_body(self._broker, LmqConsumerOffsetSerializeWrapper, body)
         table, offsets = self._broker.consumer_offset, offsets_of(theirs)
         await self._commits.join(offsets)
+        if not self._broker.is_slave:
+            # It became a master meanwhile: what came since then is its own.
+            return
         await self._broker.slices.run(table.merging(offsets, larger_wins=False))
         # 4.9.4 has no version.
         if theirs.data_version is not None:

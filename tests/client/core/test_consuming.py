@@ -597,6 +597,30 @@ class RebalanceTests(SynchronousTestCase):
         del self.broker.offsets["g", "T", 3]
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 0])
 
+    def test_where_a_member_stopped_counts_when_the_broker_answers_late(self) -> None:
+        """The end of the queue is not known with the first try."""
+        box = self.lose_two_queues()
+        self.broker.refusals[RequestCode.GET_MAX_OFFSET] = ResponseCode.SYSTEM_BUSY
+        self.broker.members["g"].discard("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        self.assertEqual(set(box.member.held), {queue(0), queue(1)})
+        self.broker.refusals.clear()
+        self.assertEqual([self.come_back(box, number) for number in (2, 3)], [4, 4])
+
+    def test_a_tool_that_moves_a_queue_while_it_comes_back_is_heard(self) -> None:
+        """The end of the queue is asked for meanwhile."""
+        box = self.lose_two_queues()
+        answer = self.broker._get_max_offset
+
+        def moved(command: RemotingCommand) -> Answer:
+            self.broker.offsets["g", "T", 2] = 2
+            box.member.rebalance.forget([queue(2)])
+            return answer(command)
+
+        self.patch(self.broker, "_get_max_offset", moved)
+        self.assertEqual(self.come_back(box, 2), 2)
+
     def test_a_queue_that_a_tool_moved_begins_where_the_tool_says(self) -> None:
         """Also when another member had it then."""
         box = self.lose_two_queues()

@@ -133,6 +133,40 @@ class CommitTests(GroupCase):
         self.pass_time()
         self.assertEqual((self.offset(self.master), self.offset(self.slave)), (1, 1))
 
+    def test_a_reset_at_the_master_wins_over_what_was_kept(self) -> None:
+        """The group was set back before the master was told."""
+        self.commit(4, master_lives=False)
+        self.master.kernel.consumer_offset.reset("g", "T", 0, 1)
+        self.pass_time()
+        self.assertIn((MASTER, CODE), self.asked)
+        self.assertEqual((self.offset(self.master), self.offset(self.slave)), (1, 1))
+
+    def test_what_a_reset_refuses_is_not_kept(self) -> None:
+        """Of a slave that was master when a tool reset the group there."""
+        self.slave.kernel.consumer_offset.reset("g", "T", 0, 1)
+        self.assertIn("previously reset", self.commit(4, master_lives=False).remark or "")
+        self.pass_time()
+        self.assertNotIn((MASTER, CODE), self.asked)
+
+    def test_a_broker_that_becomes_master_while_it_tells_the_old_one(self) -> None:
+        """The old table comes too late."""
+        self.commit(4, master_lives=False)
+        ask = self.slave.host.ask_server
+
+        async def slowly(address: str, code: int, header: Any, body: bytes = b"", **more: Any
+                         ) -> RemotingCommand:
+            if code == CODE:
+                self.slave.kernel.set_role("ASYNC_MASTER", 0)
+                self.slave.ask(CODE, UpdateConsumerOffsetRequestHeader("g", "T", 0, 5))
+                raise RemotingConnectError(f"cannot connect to {MASTER}")
+            return await ask(address, code, header, body, **more)
+
+        self.patch(self.slave.host, "ask_server", slowly)
+        self.pass_time()
+        self.assertEqual(self.offset(self.slave), 5)
+        self.slave.kernel.set_role("SLAVE", 1)
+        self.assertFalse(self.slave.plugin(ha.Plugin)._commits.has_kept)
+
     def test_a_master_that_does_not_answer(self) -> None:
         """As without one; one line says so."""
         self.answers[MASTER, CODE] = RemotingConnectError(f"cannot connect to {MASTER}")
