@@ -159,7 +159,9 @@ class SimulatedMember:
         if timeout_ms is None:
             timeout_ms = self._chance.choice((500, 10_000))
         wait_ms = timeout_ms
-        self._close_by_ms = self.cluster.now_ms + timeout_ms + _CLOSE_MS
+        # A process that is stopped begins to close when it goes on.
+        begin_ms = max(self.cluster.now_ms, self.client.stopped_until_ms)
+        self._close_by_ms = begin_ms + timeout_ms + _CLOSE_MS
 
         async def close() -> None:
             await self.member.close(wait_ms)
