@@ -26,7 +26,10 @@ from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.plugins.ha.ask import HEARS_IDS, ROLE
 
-__all__ = ["Answer", "ask_all"]
+__all__ = ["OWN_ROWS", "Answer", "ask_all"]
+
+#: Rows of the runtime information that Apache's brokers do not have, beside those of flow control.
+OWN_ROWS: Final = frozenset({HEARS_IDS, ROLE})
 
 #: Bodies that are no JSON: read as what they are.
 _BODIES: Final = {
@@ -179,7 +182,7 @@ def _steady(value: Any) -> str:
         # flow control, and two for slaves, are ours alone.
         names = {re.sub("_/.*", "", name) for name in value.table
                  if not name.startswith("flowControl_")}
-        text = repr(sorted(names - {HEARS_IDS, ROLE}))
+        text = repr(sorted(names - OWN_ROWS))
     else:
         text = value if isinstance(value, str) else repr(value)
     for pattern, name in _VOLATILE:

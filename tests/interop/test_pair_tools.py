@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.interop.answers import OWN_ROWS
 from tests.interop.mqadmin import mqadmin
 from tests.interop.replicas import slaves_of
 from tests.interop.test_mqadmin import pairs, steady
 from tests.interop.test_replication import COMMON, PairCase
 from tests.plugins.ha.pair import lone_broker, wait_until
-from twistmq.plugins.ha.ask import HEARS_IDS, ROLE
 
 #: The refusal of a server that has no controller.
 REFUSAL = "CODE: 3  DESC: request type 1005 not supported"
@@ -91,7 +91,7 @@ class PairToolTests(PairCase):
     def same_rows(self, name: str, theirs: str, ours: str) -> None:
         """The rows are Apache's, and those of ours alone; only a master is active."""
         apaches, own = (pairs("\n".join(steady(text)), ":") for text in (theirs, ours))
-        more = {each for each in own if each.startswith("flowControl_")} | {HEARS_IDS, ROLE}
+        more = {each for each in own if each.startswith("flowControl_")} | OWN_ROWS
         self.assertEqual(own.keys() - more, apaches.keys(), msg=name)
         for each in ("brokerActive", "brokerVersionDesc", "putMessageTimesTotal",
                      "msgPutTotalTodayNow", "dispatchBehindBytes", "commitLogMinOffset"):
