@@ -89,7 +89,7 @@ class LogCut:
     def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> Deferred[None]:
         """Run one job after the other.
 
-        Nobody who waits for a job ends it: a log that is cut in part cannot be used.
+        To cancel the result does not end the job: a log that is cut in part cannot be used.
         """
         done: Deferred[None] = Deferred()
         self._lock.run(lambda: Deferred.fromCoroutine(job())).chainDeferred(done)

@@ -213,7 +213,7 @@ class LocalOffsets:
 
 
 def _nothing() -> Future[bytes | None]:
-    """What there is without a file."""
+    """No offsets: there is no file."""
     nothing: Future[bytes | None] = Future()
     nothing.set_result(None)
     return nothing

@@ -106,7 +106,7 @@ class Commits:
         return bool(self._kept)
 
     def role_changed(self) -> None:
-        """What was kept is this broker's own now, or of another time."""
+        """Forget the commits: a master has them as its own, a slave has another master."""
         self._kept.clear()
 
     async def join(self, theirs: dict[str, dict[int, int]]) -> None:

@@ -44,6 +44,17 @@ class CutTests(SynchronousTestCase):
         return [decode_record(record).body
                 for record in box.store.reader.query("TopicTest", key, 64, 0, 2**62)[0]]
 
+    def hold_threads(self) -> list[tuple[Callable[[], None], Deferred[None]]]:
+        """Let the jobs of threads wait; :returns: each, and what says that it is done."""
+        held: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            held.append((job, Deferred()))
+            return held[-1][1]
+
+        self.box.in_thread = hold
+        return held
+
     def assertHolds(self, box: StoreBox, records: list[MessageRecord]) -> None:
         """Queues and index have these messages and no other."""
         # A blank may follow.
@@ -135,13 +146,7 @@ class CutTests(SynchronousTestCase):
 
     def test_a_cut_waits_for_syncs_that_run(self) -> None:
         """Meanwhile nothing is stored; a stop waits for it."""
-        held: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-        def hold(job: Callable[[], None]) -> Deferred[None]:
-            held.append((job, Deferred()))
-            return held[-1][1]
-
-        self.box.in_thread = hold
+        held = self.hold_threads()
         store = self.box.store
         self.box.step(70_000, 5)
         self.assertTrue(held)
@@ -166,13 +171,7 @@ class CutTests(SynchronousTestCase):
 
     def test_who_waits_for_a_cut_does_not_end_it(self) -> None:
         """Such as a slave that stops to follow: half a cut would be left."""
-        held: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-        def hold(job: Callable[[], None]) -> Deferred[None]:
-            held.append((job, Deferred()))
-            return held[-1][1]
-
-        self.box.in_thread = hold
+        held = self.hold_threads()
         store, place = self.box.store, self.records[9].physical_offset
         cut = store.log_cut.truncate(place)
         cut.cancel()

@@ -21,7 +21,7 @@ from twistmq.broker.wire.headers.offset import (
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.held import Batch, MemberOptions
 from twistmq.client.core.subscriptions import subscription
-from twistmq.client.core.tasks import Cancelled
+from twistmq.client.core.tasks import Cancelled, Task
 from twistmq.client.errors import Closed, OptionError
 
 
@@ -435,8 +435,8 @@ class ReadingTests(SynchronousTestCase):
         box.start()
         self.assertEqual(sorted(box.take_all()), list(range(40)))
 
-    def test_a_close_that_is_cancelled_goes_to_its_end(self) -> None:
-        """Without waiting for handlers any longer; a second close waits for that."""
+    def cancelled_close(self) -> tuple[GroupBox, Batch[Any], Task[None]]:
+        """Cancel a close that waits for a handler; two messages of its batch are finished."""
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)
@@ -445,6 +445,11 @@ class ReadingTests(SynchronousTestCase):
         box.advance(100)
         self.assertFalse(closing.is_done)
         closing.cancel()
+        return box, batch, closing
+
+    def test_a_close_that_is_cancelled_goes_to_its_end(self) -> None:
+        """Without waiting for handlers any longer; a second close waits for that."""
+        box, batch, closing = self.cancelled_close()
         box.run(box.member.close(10_000), 1_000)
         self.assertRaises(Cancelled, closing.result)
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
@@ -452,13 +457,7 @@ class ReadingTests(SynchronousTestCase):
 
     def test_a_client_that_closes_lets_a_member_leave(self) -> None:
         """A close that was interrupted is followed by that of the client."""
-        box = GroupBox(self.broker)
-        box.start()
-        batch = self.take(box, 3)
-        box.member.succeed(batch.held, batch.messages[:2])
-        closing = box.engine.tasks.spawn(box.member.close(10_000))
-        box.advance(100)
-        closing.cancel()
+        box, batch, _ = self.cancelled_close()
         box.run(box.core.close())
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
         self.assertEqual(box.core.before_close, [])
@@ -710,7 +709,7 @@ class RebalanceTests(SynchronousTestCase):
                          [1, 1, 1, 1])
 
     def test_a_close_gives_back_the_locks_of_lost_queues(self) -> None:
-        """Without it nobody reads them for a minute. The lock of a handler that runs on stays."""
+        """Else no member reads them for a minute. The lock of a handler that runs on stays."""
         box, batch = self.losing(in_order=True)
         box.tasks_later(50, box.member.succeed, batch.held, batch.messages)
         box.run(box.member.close(10_000))

@@ -118,7 +118,7 @@ class WriteTests(SynchronousTestCase):
 
 
 class NoticeTests(SynchronousTestCase):
-    """What a member does when it hears that the members changed."""
+    """A member hears that the members of its group changed."""
 
     def test_a_broadcasting_member_commits_nothing_on_a_notice(self) -> None:
         """No other one reads its offsets."""
