@@ -34,6 +34,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.remoting.request_runs",
     "twistmq.broker.request.pull",
     "twistmq.broker.request.send_record",
+    "twistmq.broker.request.sent_topics",
     "twistmq.broker.observe.statistics",
     "twistmq.broker.store.append_fast_path",
     "twistmq.broker.store.batch_queue",

@@ -246,7 +246,8 @@ class Plugin:
         place, and gives up when it sends.
         """
         refusals: dict[int, BrokerError] = {}
-        if not any(topic.startswith(RETRY_GROUP_TOPIC_PREFIX) for topic in batch.topics):
+        # Joined, many topics of one read take no longer to look at than one.
+        if RETRY_GROUP_TOPIC_PREFIX not in " ".join(batch.topics):
             return refusals
         for index, records in enumerate(batch.records):
             if len(records) == 1 and records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):

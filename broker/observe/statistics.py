@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from twistmq.broker.constants import STATISTICS_MAX
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["DAY_SECONDS", "HOUR_SECONDS", "MINUTE_SECONDS", "SAMPLE_PERIOD_MS",
@@ -66,7 +67,7 @@ class Window:
 class _Item:
     """The sums of one key, and for each window their samples, oldest first."""
 
-    __slots__ = ("count", "requests", "samples", "size", "unsampled")
+    __slots__ = ("count", "is_forgotten", "requests", "samples", "size", "unsampled")
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,6 +76,8 @@ class _Item:
         self.samples = tuple(array("q") for _ in WINDOWS_SECONDS)
         #: A bit for each window that has no sample of the sums as they are.
         self.unsampled = 0
+        #: Whether its key is counted by another item, or not at all.
+        self.is_forgotten = False
 
     def sample(self, index: int, time_ms: int) -> None:
         """Note the sums for a window."""
@@ -126,8 +129,6 @@ class BrokerStats:
         self.items_max = STATISTICS_MAX
         #: Counts keys that do not exist or have no room of their own.
         self._others = _Item()
-        #: Those of (TOPIC_PUT, topic), by topic.
-        self._put_items: dict[str, _Item] = {}
         #: Of what was got, messages and bytes that were popped: by topic, group, whether a retry.
         self._popped: dict[tuple[str, str, bool], list[int]] = {}
         #: For each window, the items that want a sample, and when the last were taken, Unix ms.
@@ -179,17 +180,29 @@ class BrokerStats:
         """Count what was stored, under the topics it is in; each message counts as a request."""
         total_count = total_size = 0
         for record in records:
-            item = self._put_items.get(record.topic)
+            queue = record.queue
+            item: _Item | None = None
+            if isinstance(queue, ConsumeQueue) and queue.topic is record.topic:
+                known = queue.counts
+                if isinstance(known, _Item) and not known.is_forgotten:
+                    item = known
             if item is None:
-                item = self._new_item(("TOPIC_PUT", record.topic))
-                if item is not self._others:
-                    self._put_items[record.topic] = item
+                item = self._put_item(record.topic)
+                if isinstance(queue, ConsumeQueue) and queue.topic is record.topic and (
+                        item is not self._others):
+                    queue.counts = item
             count = record.message_count
             self._add_to(item, count, record.size, count)
             total_count += count
             total_size += record.size
         if total_count:
             self._add(("BROKER_PUT",), total_count, total_size, 0)
+
+    def _put_item(self, topic: str) -> _Item:
+        """The item of (TOPIC_PUT, topic), or that of all other keys."""
+        key = "TOPIC_PUT", topic
+        item = self._items.get(key)
+        return self._new_item(key) if item is None else item
 
     def messages_got(self, group: str, topic: str, count: int, size: int) -> None:
         self._add(("GROUP_GET", topic, group), count, size, 1)
@@ -287,7 +300,6 @@ class BrokerStats:
     def forget_topic(self, topic: str) -> None:
         """Drop everything counted for a topic."""
         self._forget(1, topic)
-        self._put_items.pop(topic, None)
 
     def forget_group(self, group: str) -> None:
         """Drop everything counted for a group."""
@@ -295,6 +307,6 @@ class BrokerStats:
 
     def _forget(self, position: int, name: str) -> None:
         for key in [key for key in self._items if key[position:position + 1] == (name,)]:
-            del self._items[key]
+            self._items.pop(key).is_forgotten = True
         for popped in [key for key in self._popped if key[position - 1] == name]:
             del self._popped[popped]

@@ -40,9 +40,10 @@ from twistmq.broker.remoting.messages import (
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
 from twistmq.broker.request.send_context import LazyBatch, SendRequest
-from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
+from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker, queue_ids_of
 from twistmq.broker.request.send_reply import StoredReplies, StoredReply, settle
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
+from twistmq.broker.request.sent_topics import SentTopics
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
 from twistmq.broker.scheduling.scheduler import Scheduler
@@ -105,6 +106,10 @@ class SendRequests:
         self._topics = SendTopics(settings, tables.topic_config, tables.subscription_group,
                                   providers.send_forbidden_topics)
         self._forbidden_topics = providers.send_forbidden_topics
+        topics, find_queue = tables.topic_config, appender.store.queues.find
+        self._sent_topics = SentTopics(topics.table, _MULTI_TAG, find_queue)
+        self._no_topics = SentTopics({}, _MULTI_TAG, find_queue)
+        topics.on_change.append(self._sent_topics.forget)
         #: The queues that half messages of the batch were sent to.
         self._half_queue_ids: dict[MessageRecord, int] = {}
         self._large = LargeSends(foreground, identity, hooks, appender.store, self)
@@ -144,8 +149,8 @@ class SendRequests:
         if self._large.channels and requests[0].channel.channel_id in self._large.channels:
             return self._large.wait(requests)
         plain = self._maker.make_plain(
-            requests, self._tables.topic_config.table if self._broker_writable else {},
-            self._forbidden_topics, _MULTI_TAG, self._asking, self._looked_at,
+            requests, self._sent_topics if self._broker_writable else self._no_topics,
+            self._forbidden_topics, self._asking, self._looked_at,
             self._body_size_max, self._identity.store_host)
         if None not in plain:
             return self._complete(
@@ -340,7 +345,7 @@ class SendRequests:
         self, requests: Sequence[SendRequest], records: Sequence[MessageRecord]
     ) -> Sequence[Handled]:
         """Append the one record of each request; its reply is made only when it is asked for."""
-        queue_ids = [record.queue_id for record in records]
+        queue_ids = queue_ids_of(records)
         refusals = self._appender.append(records)
         if not refusals:
             self._tables.stats.messages_put(records)

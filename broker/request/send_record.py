@@ -7,13 +7,14 @@ Source: SendMessageProcessor.sendMessage, AbstractSendMessageProcessor.buildMsgC
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.remoting.request import Request
 from twistmq.broker.remoting.request_runs import UnreadSend
+from twistmq.broker.request.sent_topics import SentTopic, SentTopics
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed
 from twistmq.broker.wire.batch import count_batch
 from twistmq.broker.wire.command import ONEWAY_FLAG
@@ -39,7 +40,7 @@ from twistmq.broker.wire.properties import (
 )
 from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord, utf8
 
-__all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker"]
+__all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker", "queue_ids_of"]
 
 #: Keys of one message. Each is an item of the index, and the shortest take two bytes of a message's
 #: 32 KiB of properties; Apache has no bound, but clients give a message one or a few.
@@ -66,16 +67,15 @@ class RecordMaker:
         self._unique_ids: UniqueIdMaker = unique_ids
 
     def make_plain(
-        self, requests: Sequence[Request[Any]], topics: Mapping[str, Any],
-        forbidden: Collection[str], multi_tag: object, asking: frozenset[str],
-        looked_at: frozenset[str], body_size_max: int, store_host: bytes,
+        self, requests: Sequence[Request[Any]], topics: SentTopics,
+        forbidden: Collection[str], asking: frozenset[str], looked_at: frozenset[str],
+        body_size_max: int, store_host: bytes,
     ) -> list[MessageRecord | None]:
         """Make the records of requests that send one plain message each.
 
         :param requests: with headers as SendMessageRequestHeader.
-        :param topics: the table of topics, of TopicConfig.
+        :param topics: the topics that there are.
         :param forbidden: topics to which not all may be sent.
-        :param multi_tag: a topic with this filter type has other records.
         :param asking: properties of messages that are not plain.
         :param looked_at: those, and all that plugins or the broker look at.
         :returns: a record for each request; None for one that must be looked at closely: it may
@@ -83,8 +83,7 @@ class RecordMaker:
         """
         records: list[MessageRecord | None] = []
         last_topic: str | None = None
-        # The topic's own name: that of a request costs each table of topics a comparison.
-        name = ""
+        sent: SentTopic | None = None
         queue_count = 0
         channel: object = None
         host = b""
@@ -113,24 +112,20 @@ class RecordMaker:
                 body = request.command.body
             if topic != last_topic:
                 last_topic = topic
-                config = topics.get(topic)
-                queue_count = 0
-                if not (config is None or topic in forbidden
-                        or config.topic_filter_type is multi_tag):
-                    name = config.topic_name
-                    write_count: int = config.write_queue_nums
-                    read_count: int = config.read_queue_nums
-                    queue_count = max(write_count, read_count)
+                sent = topics.get(topic)
+                queue_count = 0 if sent is None or topic in forbidden else sent.queue_count
             record: MessageRecord | None = None
             if 0 <= queue_id < queue_count and len(body) <= body_size_max:
+                assert sent is not None
                 keys, tags_code = plain_keys(data, text, looked_at)
                 if keys is not None and len(keys) <= KEYS_MAX and not sys_flag & SYS_INNER_BATCH:
                     # Each pair of the text is a property that is stored.
                     stored = data + (
                         self._added_bytes if data[-1] == 2 else self._added_after)
                     record = MessageRecord(
-                        name, queue_id, body, "", born_timestamp, host, store_host, keys,
+                        sent.name, queue_id, body, "", born_timestamp, host, store_host, keys,
                         tags_code, flag, sys_flag, reconsume_times, stored=stored)
+                    record.queue = topics.queue(sent, queue_id)
                 else:
                     fields = parse_properties(text)
                     if asking.isdisjoint(fields):
@@ -228,6 +223,11 @@ def _count_inner(body: bytes, fields: dict[str, str]) -> int:
         raise MessageIllegal(f"{INNER_NUM} of {count} messages is {fields[INNER_NUM]}")
     fields.pop(INNER_BASE, None)
     return count
+
+
+def queue_ids_of(records: Sequence[MessageRecord]) -> list[int]:
+    """The queue ids of records, before a plugin sends some of them elsewhere."""
+    return [record.queue_id for record in records]
 
 
 class StoredReplyMaker:

@@ -83,6 +83,8 @@ class TopicConfigTable(SavedTable):
         #: Topics only the broker itself may create or delete.
         self.system_topics: set[str] = set()
         self.table: dict[str, TopicConfig] = {}
+        #: Called with the name of a topic that is new, changed or gone.
+        self.on_change: list[Callable[[str], None]] = []
         #: Topics that were deleted since the start and not created again, the oldest first.
         self._deleted: OrderedDict[str, None] = OrderedDict()
         #: The topics as answers and registrations have them, and what these rows take, bytes.
@@ -215,7 +217,12 @@ class TopicConfigTable(SavedTable):
         self.rows[name] = row
         self.table[name] = config
         self._deleted.pop(name, None)
+        self._topic_changed(name)
+
+    def _topic_changed(self, name: str) -> None:
         self._file_rows.changed(name)
+        for listener in self.on_change:
+            listener(name)
 
     def require_room(
         self, configs: Collection[TopicConfig], kept: int = TOPIC_ROWS_KEPT
@@ -407,7 +414,7 @@ class TopicConfigTable(SavedTable):
         if len(self._deleted) > DELETED_TOPICS_MAX:
             self._deleted.popitem(last=False)
         self.rows_size -= len(self.rows.pop(topic, b""))
-        self._file_rows.changed(topic)
+        self._topic_changed(topic)
         self._count_change()
         return True
 

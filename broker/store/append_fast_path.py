@@ -12,13 +12,14 @@ IndexService.buildIndex @5.3.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX, BatchQueue
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, MISSING_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import IndexTail
+from twistmq.broker.store.stored_records import TagsCode
 from twistmq.broker.wire.properties import INNER_BASE, java_string_hash, with_property
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
@@ -32,10 +33,11 @@ from twistmq.broker.wire.record import (
     blank_record,
     encode_record,
     has_queue_entry,
+    topic_part,
 )
 
-__all__ = ["EncodedRecords", "dispatch_records", "encode_ahead", "encode_records",
-           "give_back_offsets", "place_records"]
+__all__ = ["EncodedRecords", "dispatch_records", "encode_ahead", "encode_records", "entering",
+           "give_back_offsets", "place_records", "set_tags_codes"]
 
 Queues = dict[str, dict[int, ConsumeQueue]]
 #: Records, and their bytes one after the other; the places are not in them yet.
@@ -88,7 +90,8 @@ def encode_records(
                 assign_light(record, queue)
             record.store_timestamp = now_ms
             record.physical_offset = position
-            data = encode_record(record)
+            topic = queue.topic_part
+            data = encode_record(record, topic)
             if record.size + BLANK_SIZE_MIN > room:
                 if record.size + BLANK_SIZE_MIN > file_size:
                     raise MessageIllegal(f"{record.size} bytes, {file_size - BLANK_SIZE_MIN} fit")
@@ -99,7 +102,7 @@ def encode_records(
                 start = position
                 room = file_size
                 record.physical_offset = position
-                data = encode_record(record)
+                data = encode_record(record, topic)
             parts.append(data)
             position += record.size
             room -= record.size
@@ -123,11 +126,16 @@ def encode_ahead(
     :raises MessageIllegal: when a record breaks a limit.
     """
     data = bytearray()
+    topic: str | None = None
+    part = b""
     for index, record in enumerate(records):
         try:
             if len(record.body) > body_size_max:
                 raise MessageIllegal(f"body of {len(record.body)} bytes, {body_size_max} fit")
-            data += encode_record(record)
+            if record.topic != topic:
+                part = topic_part(record.topic)
+                topic = record.topic
+            data += encode_record(record, part)
             if record.size + BLANK_SIZE_MIN > file_size:
                 raise MessageIllegal(f"{record.size} bytes, {file_size - BLANK_SIZE_MIN} fit")
         except MessageIllegal as error:
@@ -204,9 +212,17 @@ def _queue_of(
     record: MessageRecord, queues: Queues, make_queue: Callable[[str, int], ConsumeQueue]
 ) -> ConsumeQueue:
     """A record's queue, made if it does not exist."""
+    known = record.queue
+    if isinstance(known, ConsumeQueue) and (
+            known.topic is record.topic and known.queue_id == record.queue_id
+            and not known.is_removed):
+        return known
     by_id = queues.get(record.topic)
     queue = None if by_id is None else by_id.get(record.queue_id)
-    return make_queue(record.topic, record.queue_id) if queue is None else queue
+    if queue is None:
+        queue = make_queue(record.topic, record.queue_id)
+    record.queue = queue
+    return queue
 
 
 def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
@@ -230,6 +246,18 @@ def give_back_offsets(records: Sequence[MessageRecord], queues: Queues) -> None:
     for record in records:
         if record.enters_queue:
             queues[record.topic][record.queue_id].next_offset -= record.message_count
+
+
+def set_tags_codes(records: Sequence[MessageRecord], tags_codes: Mapping[str, TagsCode]) -> None:
+    """Give records the numbers of their queue entries where these are not their tags'."""
+    for record in records:
+        if record.topic in tags_codes:
+            record.tags_code = tags_codes[record.topic](record)
+
+
+def entering(records: Sequence[MessageRecord]) -> list[MessageRecord]:
+    """The records that entered a queue."""
+    return [record for record in records if record.enters_queue]
 
 
 def dispatch_records(

@@ -31,6 +31,8 @@ class ConsumeQueue:
     """One queue of one topic. Offsets count messages, from 0, and never start again."""
 
     __slots__ = (
+        "counts",
+        "is_removed",
         "key_hash",
         "known_offset",
         "known_physical",
@@ -42,6 +44,7 @@ class ConsumeQueue:
         "tail",
         "tail_start",
         "topic",
+        "topic_part",
     )
 
     def __init__(self, topic: str, queue_id: int) -> None:
@@ -49,6 +52,12 @@ class ConsumeQueue:
         self.queue_id: int = queue_id
         #: Java hash of what the index puts in front of each key of this topic.
         self.key_hash: int = java_string_hash(topic + "#")
+        #: The topic as its records have it; the queues of a topic share it.
+        self.topic_part: bytes = b""
+        #: What counts the messages that are sent to its topic, for who counts; None: not known.
+        self.counts: object | None = None
+        #: Whether it was deleted: who keeps it looks for it again.
+        self.is_removed: bool = False
         #: The first offset that can still be read.
         self.min_offset: int = 0
         #: The offset the next stored message gets; ahead of max_offset while dispatch waits.

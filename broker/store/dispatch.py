@@ -18,7 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from twisted.logger import Logger
 
 from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
-from twistmq.broker.store.append_fast_path import dispatch_records
+from twistmq.broker.store.append_fast_path import (
+    dispatch_records,
+    entering,
+    set_tags_codes,
+)
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.extension_unit import FilterBitmap
 from twistmq.broker.store.index_files import IndexFiles
@@ -121,7 +125,7 @@ class Dispatch:
             return
         if self.offset == start:
             if self.tags_codes:
-                self._set_tags_codes(records)
+                set_tags_codes(records, self.tags_codes)
             self._dispatch(records)
         else:
             self.wait([records], start)
@@ -135,12 +139,6 @@ class Dispatch:
         if self.confirm_follows and start == (
                 self._waiting[-1][-1].next_offset if self._waiting else self.offset):
             self._waiting.extend(parts)
-
-    def _set_tags_codes(self, records: Sequence[MessageRecord]) -> None:
-        tags_codes = self.tags_codes
-        for record in records:
-            if record.topic in tags_codes:
-                record.tags_code = tags_codes[record.topic](record)
 
     def step(self) -> bool:
         """Make some of what waits for it readable; the store does so anyway, every 50 ms.
@@ -210,7 +208,7 @@ class Dispatch:
             records = self._waiting.popleft()
             count += len(records)
             if self.tags_codes:
-                self._set_tags_codes(records)
+                set_tags_codes(records, self.tags_codes)
             self._dispatch(records)
         return True
 
@@ -280,7 +278,7 @@ class Dispatch:
         for listener in self.on_dispatch:
             listener(records)
         if self.on_arrival:
-            arrived = [record for record in entered if record.enters_queue]
+            arrived = entering(entered)
             if arrived:
                 for listener in self.on_arrival:
                     listener(arrived)

@@ -23,6 +23,7 @@ from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.store.queue_sync import QueueSync
 from twistmq.broker.topic_names import can_be_directory
+from twistmq.broker.wire.record import topic_part
 
 __all__ = ["QueueTable"]
 
@@ -91,7 +92,8 @@ class QueueTable:
         kind = BatchQueue if is_batch else ConsumeQueue
         if kinds - {kind}:
             raise MessageIllegal(_of_other_kind(topic, is_batch))
-        queue = by_id[queue_id] = kind(topic, queue_id)
+        queue = kind(topic, queue_id)
+        _enter(queue, by_id)
         return queue
 
     # --- load
@@ -116,7 +118,7 @@ class QueueTable:
                                            f"{_of_other_kind(queue.topic, wanted)}")
                     continue
                 self.has_batches = self.has_batches or is_batch
-                by_id[queue.queue_id] = queue
+                _enter(queue, by_id)
                 files.recover(queue, thorough)
 
     def furthest(self) -> ConsumeQueue | None:
@@ -149,8 +151,7 @@ class QueueTable:
         """
         by_id = self.by_topic.pop(topic, {})
         for queue in by_id.values():
-            self._forget(queue)
-            self.files_of(queue).destroy(queue)
+            self._remove(queue)
         return len(by_id)
 
     def expired(self, log_min_offset: int) -> list[ConsumeQueue]:
@@ -165,6 +166,10 @@ class QueueTable:
         del by_id[queue.queue_id]
         if not by_id:
             del self.by_topic[queue.topic]
+        self._remove(queue)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        queue.is_removed = True
         self._forget(queue)
         self.files_of(queue).destroy(queue)
 
@@ -306,6 +311,13 @@ class QueueTable:
         reader = self.files.extensions.reader(queue)
         return [(entry, reader.unit(entry[2]) if is_address(entry[2]) else None)
                 for entry in entries], behind
+
+
+def _enter(queue: ConsumeQueue, by_id: dict[int, ConsumeQueue]) -> None:
+    """Put a queue among those of its topic."""
+    sibling = next(iter(by_id.values()), None)
+    queue.topic_part = topic_part(queue.topic) if sibling is None else sibling.topic_part
+    by_id[queue.queue_id] = queue
 
 
 def _of_other_kind(topic: str, is_batch: bool) -> str:

@@ -43,6 +43,7 @@ __all__ = [
     "record_again",
     "record_size",
     "records_of",
+    "topic_part",
     "usual_record",
 ]
 
@@ -156,6 +157,7 @@ class MessageRecord:
         "next_offset",
         "physical_offset",
         "prepared_transaction_offset",
+        "queue",
         "queue_id",
         "queue_offset",
         "reconsume_times",
@@ -228,6 +230,8 @@ class MessageRecord:
         self.store_timestamp: int = 0
         #: Where the commit log goes on after this record; flushed to here, the record is safe.
         self.next_offset: int = 0
+        #: The store's queue of topic and id, if it was looked for; it may be that of others before.
+        self.queue: object | None = None
 
     @property
     def properties(self) -> str:
@@ -340,11 +344,6 @@ def record_again(
         message.prepared_transaction_offset)
 
 
-#: Encoded topics; the cache has this many entries.
-_topics: dict[str, bytes] = {}
-_TOPICS_MAX: Final = 4096
-
-
 def utf8(text: str) -> bytes:
     """Encode text as Java does: what has no UTF-8 form (a lone surrogate) becomes ``?``."""
     try:
@@ -353,15 +352,15 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def encode_record(record: MessageRecord) -> bytes:
+def encode_record(record: MessageRecord, topic: bytes = b"") -> bytes:
     """Encode a record whose offsets and store time are set, and set its size and address bits.
 
+    :param topic: the result of ``topic_part`` for its topic; empty: it is made.
     :raises MessageIllegal: when topic or properties are too long or a number has no place in its
         field; the record is as it was.
     """
-    topic = _topics.get(record.topic)
-    if topic is None:
-        topic = _topic_part(record.topic)
+    if not topic:
+        topic = topic_part(record.topic)
     properties = record.stored_properties
     body = record.body
     born_host = record.born_host
@@ -401,8 +400,8 @@ def encode_record(record: MessageRecord) -> bytes:
     return b"".join((head, body, topic, _SHORT.pack(len(properties)), properties))
 
 
-def _topic_part(topic: str) -> bytes:
-    """A topic's length and name as a record has them; kept, for most records have few topics.
+def topic_part(topic: str) -> bytes:
+    """A topic's length and name as a record has them.
 
     :raises MessageIllegal: when it is too long.
     """
@@ -411,11 +410,7 @@ def _topic_part(topic: str) -> bytes:
         raise MessageIllegal(f"topic of {len(name)} bytes, {TOPIC_LENGTH_MAX} fit")
     if len(name) > TOPIC_LENGTH_V1_MAX:
         return _SHORT.pack(len(name)) + name
-    part = bytes((len(name),)) + name
-    if len(_topics) >= _TOPICS_MAX:
-        _topics.clear()
-    _topics[topic] = part
-    return part
+    return bytes((len(name),)) + name
 
 
 def _address_bits(born_host: bytes, store_host: bytes) -> int:

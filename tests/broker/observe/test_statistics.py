@@ -18,6 +18,7 @@ from twistmq.broker.observe.statistics import (
     Sums,
     Window,
 )
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.testing.store import message
 
 START_MS = 1_700_000_000_000
@@ -127,6 +128,26 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(stats.sums("GROUP_GET", "T", "g").count, 0)
         self.assertEqual(stats.sums("TOPIC_PUT", "U").count, 1)
         self.assertEqual(stats.put_total, 2)
+
+    def test_a_queue_keeps_what_counts_its_topic(self) -> None:
+        """Unless it is forgotten, or the record went to another topic."""
+        stats = BrokerStats(START_MS)
+        queue = ConsumeQueue(message().topic, 0)
+
+        def put(topic: str) -> None:
+            record = message(topic=topic)
+            record.queue = queue
+            stats.messages_put([record])
+
+        for _ in range(3):
+            put(queue.topic)
+        put("Elsewhere")
+        self.assertEqual(stats.sums("TOPIC_PUT", queue.topic).count, 3)
+        self.assertEqual(stats.sums("TOPIC_PUT", "Elsewhere").count, 1)
+        stats.forget_topic(queue.topic)
+        put(queue.topic)
+        self.assertEqual(stats.sums("TOPIC_PUT", queue.topic).count, 1)
+        self.assertEqual(stats.sums("BROKER_PUT").count, 5)
 
     def test_forget_group(self) -> None:
         """A deleted group's counts go in all topics; a topic of the group's name stays."""

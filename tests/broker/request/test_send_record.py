@@ -11,6 +11,8 @@ from tests.broker.remoting.test_request_runs import PLAIN, READER, SEND, frame_o
 from twistmq.broker.remoting.request import Request
 from twistmq.broker.remoting.request_runs import UnreadSend, read_run
 from twistmq.broker.request.send_record import KEYS_MAX, RecordMaker
+from twistmq.broker.request.sent_topics import SentTopics
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
 from twistmq.broker.wire.message_id import UniqueIdMaker
 from twistmq.broker.wire.properties import parse_properties
@@ -33,6 +35,9 @@ class PlainTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.maker = RecordMaker("Region", "true", "Cluster", UniqueIdMaker(b"\x7f\0\0\1", 5))
+        self.queue = ConsumeQueue("T", 3)
+        self.topics = SentTopics(TOPICS, TopicFilterType.MULTI_TAG, lambda topic, queue_id: (
+            self.queue if queue_id == 3 else None))
 
     def request(self, fields: dict[str, str], *, is_read: bool) -> Request[Any]:
         """A request as one read brings it, looked through or read."""
@@ -45,7 +50,7 @@ class PlainTests(SynchronousTestCase):
 
     def plain(self, request: Request[Any]) -> MessageRecord | None:
         [record] = self.maker.make_plain(
-            [request], TOPICS, {"F"}, TopicFilterType.MULTI_TAG, ASKING, LOOKED_AT, 100, STORE_HOST)
+            [request], self.topics, {"F"}, ASKING, LOOKED_AT, 100, STORE_HOST)
         return record
 
     def facts(self, record: MessageRecord) -> tuple[object, ...]:
@@ -65,6 +70,12 @@ class PlainTests(SynchronousTestCase):
                 found = self.plain(request)
                 assert found is not None
                 self.assertEqual(self.facts(found), self.facts(record), repr(text))
+
+    def test_a_record_knows_its_queue(self) -> None:
+        """The store need not look for it."""
+        found = [self.plain(self.request({**PLAIN, "e": queue_id, "i": TEXTS[1]}, is_read=False))
+                 for queue_id in "32"]
+        self.assertEqual([record and record.queue for record in found], [self.queue, None])
 
     def test_who_has_no_unique_key_gets_one(self) -> None:
         """Such a message is not plain, and is stored all the same."""

@@ -174,6 +174,21 @@ class ChangeTests(TableCase):
         self.assertIsNone(table.get("T"))
         self.assertEqual(table.data_version.counter, 2)
 
+    def test_who_asks_is_told_of_each_change(self) -> None:
+        """By a tool, a send, an order or another broker's table."""
+        table = self.make()
+        told: list[str] = []
+        table.on_change.append(told.append)
+        table.update(TopicConfig("T"), {})
+        table.update(TopicConfig("T", 1, 1), {})
+        table.create_in_send_back("%RETRY%G", 1, 6, 0)
+        table.update_order_topics({"T": "broker-a:4"})
+        for _ in table.replacing({"U": TopicConfig("U")}):
+            continue
+        table.delete("T")
+        table.delete("T")
+        self.assertEqual(told, ["T", "T", "%RETRY%G", "T", "U", "T"])
+
     def test_order_topics(self) -> None:
         """What name servers say of order is taken for topics that are here, and saved."""
         table = self.make()

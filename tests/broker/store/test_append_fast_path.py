@@ -44,6 +44,13 @@ class LoopCase(SynchronousTestCase):
         self.queues.setdefault(topic, {})[queue_id] = queue
         return queue
 
+    def remove_all(self) -> None:
+        """Delete all queues as a table does."""
+        for by_id in self.queues.values():
+            for queue in by_id.values():
+                queue.is_removed = True
+        self.queues.clear()
+
     def restart(self, queue: ConsumeQueue, offset: int) -> None:
         """Empty a queue as a table does."""
         self.restarted.append((queue.topic, offset))
@@ -71,6 +78,26 @@ class LoopCase(SynchronousTestCase):
             records, self.queues, self.make, self.restart, self.dirty, self.absurd, tail,
             self.next_index,
         )
+
+
+class KnownQueueTests(LoopCase):
+    """A record that brings its queue."""
+
+    def test_it_is_taken_only_if_it_is_the_one(self) -> None:
+        """A plugin may have sent the record elsewhere, and topics are deleted and made again."""
+        record, topic = message(), message().topic
+        mine = self.make(topic, record.queue_id)
+        other_topic, other_id = ConsumeQueue("U", record.queue_id), ConsumeQueue(topic, 7)
+        removed = ConsumeQueue(topic, record.queue_id)
+        removed.is_removed = True
+        for known in (other_topic, other_id, removed, None, mine):
+            record = message()
+            record.queue = known
+            self.encode(record)
+            self.assertIs(record.queue, mine)
+        self.assertEqual(mine.next_offset, 5)
+        self.assertEqual((other_topic.next_offset, other_id.next_offset, removed.next_offset),
+                         (0, 0, 0))
 
 
 class PlaceRecordsTests(LoopCase):
@@ -247,10 +274,10 @@ class DispatchRecordsTests(LoopCase):
         records = [message() for _ in range(3)]
         self.encode(*records)
         self.dispatch(*records)
-        self.queues.clear()
+        self.remove_all()
         newer = [message()]
         self.encode(*newer, offset=records[-1].next_offset)
-        self.queues.clear()
+        self.remove_all()
         self.dispatch(*records, *newer)
         self.assertEqual(self.restarted, [("TopicTest", 0)])
         self.assertEqual(ENTRY.unpack(self.queues["TopicTest"][0].tail)[0], 3 * SIZE)

@@ -168,6 +168,29 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual({queue.topic: queue.max_offset for queue in self.table}, {"A": 3, "B": 5})
         self.assertEqual(self.table.tail_bytes, 160)
 
+    def test_who_keeps_a_queue_sees_that_it_was_deleted(self) -> None:
+        """With its topic, or alone."""
+        self.add("A", 1)
+        self.add("A", 1, queue_id=7)
+        self.add("B", 1)
+        kept = list(self.table)
+        self.table.destroy_queue(kept[1])
+        self.assertEqual([queue.is_removed for queue in kept], [False, True, False])
+        self.table.destroy("A")
+        self.assertEqual([queue.is_removed for queue in kept], [True, True, False])
+
+    def test_queues_of_a_topic_share_its_name_as_records_have_it(self) -> None:
+        """Those that are found on disk as well."""
+        self.add("A", 1)
+        self.add("A", 1, queue_id=7)
+        self.table.write_all()
+        loaded = QueueTable(self.disk, "/cq", 200, "/batch", 230)
+        loaded.load(thorough=False)
+        for table in (self.table, loaded):
+            first, second = table
+            self.assertEqual(first.topic_part, b"\x01A")
+            self.assertIs(first.topic_part, second.topic_part)
+
     def test_a_topics_queues_leave_memory_and_disk(self) -> None:
         """A topic's queues leave memory and disk; a sync under way does not mind."""
         self.add("A", 12)

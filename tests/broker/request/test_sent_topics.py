@@ -1,0 +1,67 @@
+"""What is kept of topics and queues is never older than the tables."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.request.sent_topics import SentTopics
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
+
+
+class SentTopicsTests(SynchronousTestCase):
+    """SentTopics."""
+
+    def setUp(self) -> None:
+        self.table = {"T": TopicConfig("T", 4, 2), "M": TopicConfig(
+            "M", 4, 4, topic_filter_type=TopicFilterType.MULTI_TAG)}
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.asked: list[tuple[str, int]] = []
+        self.topics = SentTopics(self.table, TopicFilterType.MULTI_TAG, self.find)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        self.asked.append((topic, queue_id))
+        return self.queues.get((topic, queue_id))
+
+    def queue_count(self, topic: str) -> int | None:
+        sent = self.topics.get(topic)
+        return None if sent is None else sent.queue_count
+
+    def test_queues_that_take_plain_messages(self) -> None:
+        """As many as are written or read; none of a topic whose messages are not plain."""
+        self.assertEqual([self.queue_count(name) for name in ("T", "M", "unknown")], [4, 0, None])
+
+    def test_a_topic_that_changes_is_looked_at_again(self) -> None:
+        """One that is new as well, and one that is gone."""
+        for config, found in ((TopicConfig("T", 8, 8), 8), (None, None), (TopicConfig("T", 1), 16)):
+            self.queue_count("T")
+            del self.table["T"]
+            if config is not None:
+                self.table["T"] = config
+            else:
+                self.table["U"] = TopicConfig("U")
+            self.topics.forget("T")
+            self.assertEqual(self.queue_count("T"), found)
+            self.table.setdefault("T", TopicConfig("T"))
+
+    def test_a_queue_is_asked_for_until_it_is_there_and_again_when_it_is_gone(self) -> None:
+        """The table of queues is asked no more in between."""
+        sent = self.topics.get("T")
+        assert sent is not None
+        self.assertIsNone(self.topics.queue(sent, 3))
+        first = self.queues["T", 3] = ConsumeQueue("T", 3)
+        for _ in range(3):
+            self.assertIs(self.topics.queue(sent, 3), first)
+        self.assertEqual(self.asked, [("T", 3)] * 2)
+        first.is_removed = True
+        second = self.queues["T", 3] = ConsumeQueue("T", 3)
+        self.assertIs(self.topics.queue(sent, 3), second)
+
+    def test_queues_beyond_those_that_are_kept(self) -> None:
+        """They are left to the store."""
+        self.table["W"] = TopicConfig("W", 1000, 1000)
+        sent = self.topics.get("W")
+        assert sent is not None
+        self.assertEqual(sent.queue_count, 1000)
+        self.assertIsNone(self.topics.queue(sent, 999))
+        self.assertEqual(self.asked, [])
