@@ -76,7 +76,7 @@ class _Item:
         self.samples = tuple(array("q") for _ in WINDOWS_SECONDS)
         #: A bit for each window that has no sample of the sums as they are.
         self.unsampled = 0
-        #: Whether its key is counted by another item, or not at all.
+        #: Whether it was dropped: nothing reads it any more.
         self.is_forgotten = False
 
     def sample(self, index: int, time_ms: int) -> None:
@@ -140,10 +140,12 @@ class BrokerStats:
     # --- counting
 
     def _add(self, key: Key, count: int, size: int, requests: int) -> None:
+        self._add_to(self._item(key), count, size, requests)
+
+    def _item(self, key: Key) -> _Item:
+        """The item of a key; that of all other keys, if it is not counted apart."""
         item = self._items.get(key)
-        if item is None:
-            item = self._new_item(key)
-        self._add_to(item, count, size, requests)
+        return self._new_item(key) if item is None else item
 
     def _add_to(self, item: _Item, count: int, size: int, requests: int) -> None:
         item.count += count
@@ -181,28 +183,22 @@ class BrokerStats:
         total_count = total_size = 0
         for record in records:
             queue = record.queue
-            item: _Item | None = None
             if isinstance(queue, ConsumeQueue) and queue.topic is record.topic:
-                known = queue.counts
+                known = queue.put_item
                 if isinstance(known, _Item) and not known.is_forgotten:
                     item = known
-            if item is None:
-                item = self._put_item(record.topic)
-                if isinstance(queue, ConsumeQueue) and queue.topic is record.topic and (
-                        item is not self._others):
-                    queue.counts = item
+                else:
+                    item = self._item(("TOPIC_PUT", record.topic))
+                    if item is not self._others:
+                        queue.put_item = item
+            else:
+                item = self._item(("TOPIC_PUT", record.topic))
             count = record.message_count
             self._add_to(item, count, record.size, count)
             total_count += count
             total_size += record.size
         if total_count:
             self._add(("BROKER_PUT",), total_count, total_size, 0)
-
-    def _put_item(self, topic: str) -> _Item:
-        """The item of (TOPIC_PUT, topic), or that of all other keys."""
-        key = "TOPIC_PUT", topic
-        item = self._items.get(key)
-        return self._new_item(key) if item is None else item
 
     def messages_got(self, group: str, topic: str, count: int, size: int) -> None:
         self._add(("GROUP_GET", topic, group), count, size, 1)

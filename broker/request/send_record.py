@@ -125,16 +125,17 @@ class RecordMaker:
                     record = MessageRecord(
                         sent.name, queue_id, body, "", born_timestamp, host, store_host, keys,
                         tags_code, flag, sys_flag, reconsume_times, stored=stored)
-                    record.queue = topics.queue(sent, queue_id)
                 else:
                     fields = parse_properties(text)
                     if asking.isdisjoint(fields):
                         try:
                             record = self.make(
-                                topic, queue_id, body, fields, text, flag, sys_flag,
+                                sent.name, queue_id, body, fields, text, flag, sys_flag,
                                 reconsume_times, born_timestamp, host, store_host, request.now_ms)
                         except MessageIllegal:
                             record = None
+                if record is not None:
+                    record.queue = topics.queue(sent, queue_id)
             records.append(record)
         return records
 

@@ -1,7 +1,7 @@
-"""Topics as the sends of plain messages ask for them: one object for what three tables say.
+"""Topics as the sends of plain messages ask for them: one object for what several tables say.
 
 Of ten thousand topics hardly one is in the processor's caches when a message to it comes, and each
-table costs several loads that miss them.
+table costs several loads from memory.
 Leaf module of the hot path: typed, so that mypyc compiles it.
 """
 
@@ -19,7 +19,7 @@ _QUEUES_MAX: Final = 64
 
 
 class SentTopic:
-    """One topic."""
+    """What a send of a plain message asks of its topic."""
 
     __slots__ = ("name", "queue_count", "queues")
 
@@ -33,7 +33,7 @@ class SentTopic:
 
 
 class SentTopics:
-    """The topics that messages were sent to.
+    """The topics that sends asked for, and that there are.
 
     :param topics: the table of topics, of TopicConfig.
     :param multi_tag: a topic with this filter type has records that are not plain.

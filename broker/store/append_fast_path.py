@@ -1,4 +1,4 @@
-"""The two loops a message goes through when it is stored: encode, then dispatch.
+"""The loops a message goes through when it is stored: encode, then dispatch.
 
 They know nothing of files. ``encode_records`` gives records their places and makes the bytes to
 write; ``dispatch_records`` enters them into queues and index once the bytes are written. Many
@@ -36,8 +36,8 @@ from twistmq.broker.wire.record import (
     topic_part,
 )
 
-__all__ = ["EncodedRecords", "dispatch_records", "encode_ahead", "encode_records", "entering",
-           "give_back_offsets", "place_records", "set_tags_codes"]
+__all__ = ["EncodedRecords", "dispatch_records", "encode_ahead", "encode_records",
+           "give_back_offsets", "place_records", "records_in_queues", "set_tags_codes"]
 
 Queues = dict[str, dict[int, ConsumeQueue]]
 #: Records, and their bytes one after the other; the places are not in them yet.
@@ -222,6 +222,8 @@ def _queue_of(
     if queue is None:
         queue = make_queue(record.topic, record.queue_id)
     record.queue = queue
+    # The same text, and from now on the same string: who looks next compares no more.
+    record.topic = queue.topic
     return queue
 
 
@@ -255,7 +257,7 @@ def set_tags_codes(records: Sequence[MessageRecord], tags_codes: Mapping[str, Ta
             record.tags_code = tags_codes[record.topic](record)
 
 
-def entering(records: Sequence[MessageRecord]) -> list[MessageRecord]:
+def records_in_queues(records: Sequence[MessageRecord]) -> list[MessageRecord]:
     """The records that entered a queue."""
     return [record for record in records if record.enters_queue]
 

@@ -31,7 +31,6 @@ class ConsumeQueue:
     """One queue of one topic. Offsets count messages, from 0, and never start again."""
 
     __slots__ = (
-        "counts",
         "is_removed",
         "key_hash",
         "known_offset",
@@ -39,6 +38,7 @@ class ConsumeQueue:
         "max_physical",
         "min_offset",
         "next_offset",
+        "put_item",
         "queue_id",
         "starts",
         "tail",
@@ -54,8 +54,8 @@ class ConsumeQueue:
         self.key_hash: int = java_string_hash(topic + "#")
         #: The topic as its records have it; the queues of a topic share it.
         self.topic_part: bytes = b""
-        #: What counts the messages that are sent to its topic, for who counts; None: not known.
-        self.counts: object | None = None
+        #: The statistics of what is sent to its topic; None: not looked up yet.
+        self.put_item: object | None = None
         #: Whether it was deleted: who keeps it looks for it again.
         self.is_removed: bool = False
         #: The first offset that can still be read.

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
 from twistmq.broker.store.append_fast_path import (
     dispatch_records,
-    entering,
+    records_in_queues,
     set_tags_codes,
 )
 from twistmq.broker.store.commit_log import CommitLog
@@ -278,7 +278,7 @@ class Dispatch:
         for listener in self.on_dispatch:
             listener(records)
         if self.on_arrival:
-            arrived = entering(entered)
+            arrived = records_in_queues(entered)
             if arrived:
                 for listener in self.on_arrival:
                     listener(arrived)

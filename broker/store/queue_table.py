@@ -5,6 +5,7 @@ Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -92,7 +93,8 @@ class QueueTable:
         kind = BatchQueue if is_batch else ConsumeQueue
         if kinds - {kind}:
             raise MessageIllegal(_of_other_kind(topic, is_batch))
-        queue = kind(topic, queue_id)
+        # The same string as in other tables, whoever sends the first message.
+        queue = kind(sys.intern(topic), queue_id)
         _enter(queue, by_id)
         return queue
 
@@ -150,8 +152,7 @@ class QueueTable:
         :returns: how many there were.
         """
         by_id = self.by_topic.pop(topic, {})
-        for queue in by_id.values():
-            self._remove(queue)
+        self._remove(*by_id.values())
         return len(by_id)
 
     def expired(self, log_min_offset: int) -> list[ConsumeQueue]:
@@ -168,10 +169,13 @@ class QueueTable:
             del self.by_topic[queue.topic]
         self._remove(queue)
 
-    def _remove(self, queue: ConsumeQueue) -> None:
-        queue.is_removed = True
-        self._forget(queue)
-        self.files_of(queue).destroy(queue)
+    def _remove(self, *queues: ConsumeQueue) -> None:
+        """Remove queues that are in the table no more; a disk that fails may leave files."""
+        for queue in queues:
+            queue.is_removed = True
+        for queue in queues:
+            self._forget(queue)
+            self.files_of(queue).destroy(queue)
 
     def _forget(self, queue: ConsumeQueue) -> None:
         """Leave a queue's entries in memory unwritten."""

@@ -230,7 +230,7 @@ class MessageRecord:
         self.store_timestamp: int = 0
         #: Where the commit log goes on after this record; flushed to here, the record is safe.
         self.next_offset: int = 0
-        #: The store's queue of topic and id, if it was looked for; it may be that of others before.
+        #: The store's queue of topic and id, if it is known; the old one's after a change of these.
         self.queue: object | None = None
 
     @property

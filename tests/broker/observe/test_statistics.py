@@ -141,11 +141,14 @@ class SumsTests(SynchronousTestCase):
 
         for _ in range(3):
             put(queue.topic)
+        kept = queue.put_item
+        self.assertIsNotNone(kept)
         put("Elsewhere")
         self.assertEqual(stats.sums("TOPIC_PUT", queue.topic).count, 3)
         self.assertEqual(stats.sums("TOPIC_PUT", "Elsewhere").count, 1)
         stats.forget_topic(queue.topic)
         put(queue.topic)
+        self.assertIsNot(queue.put_item, kept)
         self.assertEqual(stats.sums("TOPIC_PUT", queue.topic).count, 1)
         self.assertEqual(stats.sums("BROKER_PUT").count, 5)
 

@@ -45,6 +45,10 @@ def batch_body(*messages: tuple[int, bytes, Mapping[str, str]]) -> bytes:
     return b"".join(parts)
 
 
+#: Properties of a plain message, which has a unique key from its client.
+PLAIN = {"UNIQ_KEY": "U"}
+
+
 class SendTestCase(SynchronousTestCase):
     """A test with a kernel."""
 
@@ -194,8 +198,17 @@ class RefusedTests(SendTestCase):
     def test_read_queue(self) -> None:
         """A queue that is only read is written too: a topic that shrinks is drained so."""
         self.sent()
-        self.box.kernel.topic_config.table["T"].write_queue_nums = 2
-        self.assertEqual(self.sent(queue_id=3).queue_id, 3)
+        self.box.kernel.topic_config.update(TopicConfig("T", 4, 2), {})
+        self.assertEqual(self.sent(queue_id=3, properties=PLAIN).queue_id, 3)
+
+    def test_a_topic_that_changes(self) -> None:
+        """The next send to it hears of fewer queues, and of more."""
+        for count in (4, 2, 4):
+            self.box.kernel.topic_config.update(TopicConfig("T", count, count), {})
+            self.assertEqual(
+                self.sent(queue_id=count - 1, properties=PLAIN).queue_id, count - 1)
+            self.assertEqual(self.refused(queue_id=count, properties=PLAIN)[0],
+                             ResponseCode.INVALID_PARAMETER)
 
     def test_a_message_has_at_most_so_many_keys(self) -> None:
         """A message has at most so many keys: each is an item of the index."""
@@ -326,6 +339,16 @@ class NoAutoCreationTests(SendTestCase):
         self.assertEqual(self.refused("new")[0], ResponseCode.TOPIC_NOT_EXIST)
         self.box.kernel.topic_config.table["new"] = TopicConfig("new", 4, 4)
         self.sent("new")
+
+    def test_a_deleted_topic_is_unknown_again(self) -> None:
+        """Also to the sends of plain messages, which found it just before."""
+        topics = self.box.kernel.topic_config
+        for _ in range(2):
+            topics.update(TopicConfig("gone", 4, 4), {})
+            self.sent("gone", properties=PLAIN)
+            topics.delete("gone")
+            self.assertEqual(self.refused("gone", properties=PLAIN)[0],
+                             ResponseCode.TOPIC_NOT_EXIST)
 
 
 class ReadOnlyBrokerTests(SendTestCase):

@@ -75,6 +75,7 @@ class PlainTests(SynchronousTestCase):
         """The store need not look for it."""
         found = [self.plain(self.request({**PLAIN, "e": queue_id, "i": TEXTS[1]}, is_read=False))
                  for queue_id in "32"]
+        self.assertNotIn(None, found)
         self.assertEqual([record and record.queue for record in found], [self.queue, None])
 
     def test_who_has_no_unique_key_gets_one(self) -> None:

@@ -85,19 +85,25 @@ class KnownQueueTests(LoopCase):
 
     def test_it_is_taken_only_if_it_is_the_one(self) -> None:
         """A plugin may have sent the record elsewhere, and topics are deleted and made again."""
-        record, topic = message(), message().topic
-        mine = self.make(topic, record.queue_id)
-        other_topic, other_id = ConsumeQueue("U", record.queue_id), ConsumeQueue(topic, 7)
-        removed = ConsumeQueue(topic, record.queue_id)
+        topic = message().topic
+        in_table = self.make(topic, 0)
+        removed, own = ConsumeQueue(topic, 0), ConsumeQueue(topic, 0)
         removed.is_removed = True
-        for known in (other_topic, other_id, removed, None, mine):
+        for known, taken in ((ConsumeQueue("U", 0), in_table), (ConsumeQueue(topic, 7), in_table),
+                             (removed, in_table), (None, in_table), (own, own)):
             record = message()
             record.queue = known
             self.encode(record)
-            self.assertIs(record.queue, mine)
-        self.assertEqual(mine.next_offset, 5)
-        self.assertEqual((other_topic.next_offset, other_id.next_offset, removed.next_offset),
-                         (0, 0, 0))
+            self.assertIs(record.queue, taken)
+        self.assertEqual((in_table.next_offset, own.next_offset), (4, 1))
+
+    def test_its_topic_is_the_queues_own_string(self) -> None:
+        """Who looks for the queue next need not compare texts."""
+        queue = self.make("TopicTest", 0)
+        record = message(topic="".join(["Topic", "Test"]))
+        self.assertIsNot(record.topic, queue.topic)
+        self.encode(record)
+        self.assertIs(record.topic, queue.topic)
 
 
 class PlaceRecordsTests(LoopCase):

@@ -1,5 +1,6 @@
 """All queues of a store."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -167,6 +168,11 @@ class QueueTableTests(SynchronousTestCase):
         self.table.cut(50)
         self.assertEqual({queue.topic: queue.max_offset for queue in self.table}, {"A": 3, "B": 5})
         self.assertEqual(self.table.tail_bytes, 160)
+
+    def test_a_queues_topic_is_the_string_of_other_tables(self) -> None:
+        """Whoever names it first."""
+        name = "".join(["Topic", "OfTheTable"])
+        self.assertIs(self.table.make(name, 0).topic, sys.intern("TopicOfTheTable"))
 
     def test_who_keeps_a_queue_sees_that_it_was_deleted(self) -> None:
         """With its topic, or alone."""
