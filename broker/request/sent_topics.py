@@ -14,12 +14,12 @@ from twistmq.broker.store.consume_queue import ConsumeQueue
 
 __all__ = ["SentTopic", "SentTopics"]
 
-#: The queues of a topic that are kept by their id.
+#: How many queues of a topic are kept.
 _QUEUES_MAX: Final = 64
 
 
 class SentTopic:
-    """What a send of a plain message asks of its topic."""
+    """One topic, with all that the send of a plain message needs of it."""
 
     __slots__ = ("name", "queue_count", "queues")
 
@@ -50,7 +50,7 @@ class SentTopics:
         self._sent: dict[str, SentTopic] = {}
 
     def get(self, topic: str) -> SentTopic | None:
-        """One topic; None: there is none of the name."""
+        """Find a topic; None when no topic has the name."""
         sent = self._sent.get(topic)
         return self._look_up(topic) if sent is None else sent
 
@@ -67,7 +67,7 @@ class SentTopics:
         return sent
 
     def queue(self, sent: SentTopic, queue_id: int) -> ConsumeQueue | None:
-        """A queue of a topic; None: nothing was stored in it, or it has to be looked for."""
+        """Find a queue of a topic; None when nothing was stored in it, or it is not kept here."""
         if queue_id >= len(sent.queues):
             return None
         queue = sent.queues[queue_id]
@@ -76,5 +76,5 @@ class SentTopics:
         return queue
 
     def forget(self, topic: str) -> None:
-        """A topic is not what it was."""
+        """Drop a topic that was changed or deleted."""
         self._sent.pop(topic, None)

@@ -222,7 +222,7 @@ def _queue_of(
     if queue is None:
         queue = make_queue(record.topic, record.queue_id)
     record.queue = queue
-    # The same text, and from now on the same string: who looks next compares no more.
+    # The same text as one string: the next look-up compares no texts.
     record.topic = queue.topic
     return queue
 

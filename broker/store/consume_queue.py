@@ -56,7 +56,7 @@ class ConsumeQueue:
         self.topic_part: bytes = b""
         #: The statistics of what is sent to its topic; None: not looked up yet.
         self.put_item: object | None = None
-        #: Whether it was deleted: who keeps it looks for it again.
+        #: Whether the queue was deleted. A holder of it then looks for the queue again.
         self.is_removed: bool = False
         #: The first offset that can still be read.
         self.min_offset: int = 0

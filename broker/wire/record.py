@@ -230,7 +230,7 @@ class MessageRecord:
         self.store_timestamp: int = 0
         #: Where the commit log goes on after this record; flushed to here, the record is safe.
         self.next_offset: int = 0
-        #: The store's queue of topic and id, if it is known; the old one's after a change of these.
+        #: The store's queue of topic and id, if known; out of date after a change of either.
         self.queue: object | None = None
 
     @property

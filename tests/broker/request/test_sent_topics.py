@@ -1,4 +1,4 @@
-"""What is kept of topics and queues is never older than the tables."""
+"""SentTopics keeps no topic and no queue that the tables have changed."""
 
 from __future__ import annotations
 

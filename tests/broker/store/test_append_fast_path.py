@@ -98,7 +98,7 @@ class KnownQueueTests(LoopCase):
         self.assertEqual((in_table.next_offset, own.next_offset), (4, 1))
 
     def test_its_topic_is_the_queues_own_string(self) -> None:
-        """Who looks for the queue next need not compare texts."""
+        """The next look-up of the queue compares no texts."""
         queue = self.make("TopicTest", 0)
         record = message(topic="".join(["Topic", "Test"]))
         self.assertIsNot(record.topic, queue.topic)

@@ -170,7 +170,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual(self.table.tail_bytes, 160)
 
     def test_a_queues_topic_is_the_string_of_other_tables(self) -> None:
-        """Whoever names it first."""
+        """The sender of the first message has no say in that."""
         name = "".join(["Topic", "OfTheTable"])
         self.assertIs(self.table.make(name, 0).topic, sys.intern("TopicOfTheTable"))
 
