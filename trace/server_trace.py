@@ -130,12 +130,16 @@ class ServerTrace:
     def after_send(self, batch: SendBatch) -> None:
         last_topic = last_group = None
         is_trace = wanted = False
-        # All requests of a batch come from one connection.
-        host = batch.requests[0].channel.remote_host
+        channel: object = None
+        host = b""
         # Counted once: with ``_keep`` it would be for each record.
         buffer, room, dropped = self._buffer, self._most - self._waiting, 0
         records_of, all_stored = batch.records, batch.all_stored
         for index, (topic, group, properties) in enumerate(batch.outlines):
+            request = batch.requests[index]
+            if request.channel is not channel:
+                channel, host = request.channel, request.channel.remote_host
+                last_topic = None
             if topic != last_topic or group != last_group:
                 last_topic, last_group = topic, group
                 is_trace = topic == self._trace_topic or group.startswith(TRACE_GROUP_PREFIX)
@@ -152,18 +156,16 @@ class ServerTrace:
                 dropped += len(records) or 1
             elif records:
                 stored = all_stored or is_stored(batch.replies[index])
-                now_ms = batch.requests[index].now_ms
                 kept = records[:room]
                 dropped += len(records) - len(kept)
                 room -= len(kept)
                 buffer.extend([(client, host, Sent(
                     group, topic, record.born_timestamp,
-                    record.store_timestamp if stored else now_ms, record.properties,
+                    record.store_timestamp if stored else request.now_ms, record.properties,
                     len(record.body), record.physical_offset if stored else -1))
                     for record in kept])
             else:
                 room -= 1
-                request = batch.requests[index]
                 header = request.header
                 buffer.append((client, host, Sent(
                     group, topic, header.born_timestamp, request.now_ms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import ServerFactory
@@ -16,6 +17,7 @@ from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
 from twistmq.broker.net.run_queue import RunQueue
+from twistmq.broker.net.slices import Slice
 from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
@@ -130,6 +132,27 @@ class RemotingFactory(ServerFactory):
         protocol = RemotingProtocol()
         protocol.factory = self
         return protocol
+
+    def run_together(self, slices: Sequence[Slice]) -> None:
+        """Run slices as one batch, and write the replies that are ready.
+
+        :param slices: of connections of this port, whose requests have one code.
+        """
+        begin = self.monotonic()
+        self.idle_spin.request_count = sum([len(part.frames) for part in slices])
+        try:
+            ready = self.dispatcher.execute_together([part.head[0] for part in slices])
+        finally:
+            self.idle_spin.request_count = 0
+        seconds = self.monotonic() - begin
+        if seconds * 1000 >= self.slow.limit_ms:
+            frames = list(chain.from_iterable(part.frames for part in slices))
+            self.slow.turn(f"{len(slices)} connections", frames, seconds)
+        for part, replies in zip(slices, ready, strict=True):
+            if replies:
+                part.connection.write(b"".join(replies))
+            part.connection.end_slice()
+        self.stalls.observe("requests", self.monotonic() - begin)
 
     def close_idle(self, idle_max_ms: int) -> None:
         """Close silent connections and cut off stalled ones; runs periodically."""

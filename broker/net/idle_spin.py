@@ -1,4 +1,4 @@
-"""A brief poll after a read, for a synchronous producer that sends again at once."""
+"""Whether connections have input that is not read yet, and a brief poll for it after a read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SKIPS_MAX: Final = 1023
 
 
 class IdleSpin:
-    """Polls the reactor's epoll object for a moment after a single request was served.
+    """Polls the reactor's epoll object, for a moment after a single request was served.
+
+    The moment is for a synchronous producer, which sends again at once.
 
     :param reactor: a reactor without an epoll object never spins.
     :param monotonic: a clock in seconds.
@@ -39,21 +41,31 @@ class IdleSpin:
         self._back_off = self._skips = 0
 
     def is_lone(self) -> bool:
-        """Return whether the slice has one request and no other connection has input.
-
-        An epoll object can itself be polled: it is readable when a socket that it watches is. A
-        socket that was read is not readable any more; one that the reactor has not read yet is.
-        """
+        """Return whether the slice has one request and no other connection has input."""
         if self.request_count != 1:
             return False
+        readable = self._epoll()
+        self._was_lone = readable is not None and not readable.poll(0)
+        return self._was_lone
+
+    def has_input(self) -> bool:
+        """Return whether a connection has input that the reactor has not read yet.
+
+        An epoll object can itself be polled: it is readable when a socket that it watches is. A
+        socket that was read is not readable any more.
+        """
+        readable = self._epoll()
+        return readable is not None and bool(readable.poll(0))
+
+    def _epoll(self) -> select.poll | None:
+        """What polls the reactor's epoll object; None when it has none."""
         if self._readable is None:
             poller = getattr(self._reactor, "_poller", None)
             if not hasattr(select, "epoll") or not isinstance(poller, select.epoll):
-                return False
+                return None
             self._readable = select.poll()
             self._readable.register(poller.fileno(), select.POLLIN)
-        self._was_lone = not self._readable.poll(0)
-        return self._was_lone
+        return self._readable
 
     def spin(self) -> bool:
         """Poll briefly for the next request at the end of a slice that had one request.

@@ -49,6 +49,7 @@ from twistmq.broker.net.run_queue import (
     TLS_RECORD_SIZE,
     WaitingFrames,
 )
+from twistmq.broker.net.slices import JOINING_FRAMES_MAX, Slice
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, Frame, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from twistmq.broker.net.factory import RemotingFactory
+    from twistmq.broker.remoting.dispatcher import Head
     from twistmq.broker.remoting.messages import Request
 
 __all__ = ["RemotingProtocol"]
@@ -132,6 +134,10 @@ class RemotingProtocol(Protocol):
         #: Whether reads are longer than Twisted's, because the last one was full.
         self._reads_much = False
         self._slice_ends = 0.0
+        #: Why reading was paused before the slice that runs: ``_BACKLOG`` or 0.
+        self._slice_paused = 0
+        #: Whether the requests of a read wait to be run with those of others.
+        self._is_joined = False
         self._slice_reply_bytes = 0
         #: True after ``close()``: nothing more is sent.
         self.closing = False
@@ -191,6 +197,8 @@ class RemotingProtocol(Protocol):
             if self._first_bytes is not None and self._first_bytes.done:
                 self._first_bytes = None
         frames = self._decoder.feed(data)
+        if self._is_joined:
+            factory.run_queue.run_joined()
         if frames and self._kept_bytes:
             # The half frame that was recorded is complete; the next one begins now.
             self._note_kept(0)
@@ -269,16 +277,35 @@ class RemotingProtocol(Protocol):
     # --- slices
 
     def _run(self, frames: Sequence[Frame], now_ms: int, begin: float) -> None:
-        """Run frames for one slice and write the replies that are ready."""
+        """Run the requests of a read, or let them join those of other connections."""
+        factory = self.factory
+        frames = self._not_rejected(frames)
+        head = factory.dispatcher.read_head(self, frames, now_ms)
+        code = factory.dispatcher.may_join(head, len(frames))
+        if code is not None and len(frames) < JOINING_FRAMES_MAX and not self._decoder.failure and (
+                factory.run_queue.is_joining or factory.idle_spin.has_input()):
+            self._is_joined = True
+            factory.run_queue.join(Slice(self, frames, now_ms, head, code))
+        elif frames:
+            self._execute(frames, now_ms, begin, head)
+
+    def _not_rejected(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Answer the requests that flow control rejects now; :returns: the others."""
         flow_control = self.factory.flow_control
-        if flow_control is not None and flow_control.rejects:
-            frames = self._sorted(flow_control.reject(frames))
+        if frames and flow_control is not None and flow_control.rejects:
+            return self._sorted(flow_control.reject(frames))
+        return frames
+
+    def _execute(
+        self, frames: Sequence[Frame], now_ms: int, begin: float, head: Head
+    ) -> None:
+        """Run frames for one slice and write the replies that are ready."""
         self._slice_ends = begin + TURN_SECONDS
         self._slice_reply_bytes = 0
         turn = self.factory.idle_spin
         turn.request_count = len(frames)
         try:
-            ready = self.factory.dispatcher.execute(self, frames, now_ms)
+            ready = self.factory.dispatcher.execute(self, frames, now_ms, head)
         finally:
             turn.request_count = 0
         seconds = self.factory.monotonic() - begin
@@ -367,32 +394,50 @@ class RemotingProtocol(Protocol):
                 self._waiting = WaitingFrames(self.factory.run_queue)
             self.factory.run_queue.add(self, self._waiting)
 
-    def run_slice(self) -> None:
-        """Run the rest of the interrupted slice, or one piece of the waiting requests."""
+    def begin_slice(self) -> Slice | None:
+        """Take the rest of the interrupted slice, or one piece of the waiting requests.
+
+        :returns: None when no request may run now.
+        """
         if not self.active or self.closing:
             self._drop_waiting()
-            return
+            return None
         if self._paused_for & ~_BACKLOG or not (self._backlog or self._waiting):
-            return
+            return None
         factory = self.factory
-        begin = factory.monotonic()
         frames, self._backlog = self._backlog, ()
         if not frames and self._waiting:
             came, frames = self._waiting.take()
             if factory.flow_control is not None:
                 frames = self._sorted(factory.flow_control.due(
-                    frames, round((begin - came) * 1000), factory.run_queue))
+                    frames, round((factory.monotonic() - came) * 1000), factory.run_queue))
+        frames = self._not_rejected(frames)
         # Reading resumes afterwards only: these requests may pause it for another reason.
-        was_paused = self._paused_for & _BACKLOG
+        self._slice_paused = self._paused_for & _BACKLOG
         self._paused_for &= ~_BACKLOG
-        if frames:
-            self._run(frames, factory.now_ms(), begin)
-        if was_paused:
+        now_ms = factory.now_ms()
+        head = factory.dispatcher.read_head(self, frames, now_ms)
+        return Slice(self, frames, now_ms, head,
+                     factory.dispatcher.may_join(head, len(frames)))
+
+    def run_slice(self, part: Slice) -> None:
+        """Run a slice by itself."""
+        factory = self.factory
+        begin = factory.monotonic()
+        if part.frames:
+            self._execute(part.frames, part.now_ms, begin, part.head)
+        self.end_slice()
+        factory.stalls.observe("requests", factory.monotonic() - begin)
+
+    def end_slice(self) -> None:
+        """A slice has run: read again, and queue again if more requests wait."""
+        self._is_joined = False
+        if self._slice_paused:
+            self._slice_paused = 0
             self._paused_for |= _BACKLOG
             if self._may_read():
                 self._resume(_BACKLOG)
         self._after_slice()
-        factory.stalls.observe("requests", factory.monotonic() - begin)
 
     def _note_kept(self, size_bytes: int | None = None) -> None:
         """Record the memory kept for the peer; this may cut the connection off."""

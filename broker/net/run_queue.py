@@ -5,7 +5,9 @@ earlier read still waits. With flow control they also wait when the broker is be
 connections wait, when the socket had more than one read returns, or when the reactor's round has
 lasted too long. Requests that wait in this process are counted and their waiting time is known;
 in the operating system's buffers they would be neither. Each step of the queue serves connections
-for a few milliseconds; then the reactor reads all sockets again.
+for a few milliseconds; then the reactor reads all sockets again. The sends of all connections that
+a step serves are one batch. While the broker keeps up, so are those of connections with few
+requests each, if the reactor finds that others have input too.
 
 Source: the executors and queues of BrokerController @5.3.3, as far as they apply to one thread.
 """
@@ -21,6 +23,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.net.isolated_flow_control import IsolatedFlowControl
+from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Slice, SliceBatch
 from twistmq.broker.wire.frame import Frame
 
 if TYPE_CHECKING:
@@ -35,8 +38,6 @@ READ_SIZE: Final = 65_536
 TLS_RECORD_SIZE: Final = 18 * 1024
 #: Bytes to read at a time while the broker is behind, so that flow control sees the requests soon.
 READ_SIZE_BEHIND: Final = 1024 * 1024
-#: Requests in one piece. The sends of a piece are one batch; this many take two or three ms.
-PIECE_FRAMES_MAX: Final = 256
 #: Small reads at most this far apart are joined into one piece, seconds.
 _TOGETHER_SECONDS: Final = 0.020
 #: How often the queue records that the reactor begins a round, seconds.
@@ -48,8 +49,11 @@ _ROUND_SECONDS: Final = 0.020
 class Connection(Protocol):
     """A connection as the run queue sees it."""
 
-    def run_slice(self) -> None:
-        """Run one piece of the waiting requests, and queue again if more are left."""
+    def begin_slice(self) -> Slice | None:
+        """Take one piece of the waiting requests; None when none may run now."""
+
+    def run_slice(self, part: Slice) -> None:
+        """Run a slice by itself, and queue again if more requests are left."""
 
 
 class WaitingFrames:
@@ -136,6 +140,7 @@ class RunQueue:
         self._step_call: IDelayedCall | None = None
         self._tick_call: IDelayedCall | None = None
         self._late_at = 0.0
+        self._batch = SliceBatch()
         #: The number of waiting requests, and their bytes, over all connections.
         self.request_count = 0
         self.size_bytes = 0
@@ -172,6 +177,7 @@ class RunQueue:
                 call.cancel()
         self._tick_call = self._step_call = None
         self._connections.clear()
+        self._batch = SliceBatch()
 
     def is_behind(self, begin: float, read_bytes: int) -> bool:
         """Return whether the requests of a read must wait, when flow control is in use.
@@ -191,9 +197,24 @@ class RunQueue:
     def remove(self, connection: Connection) -> None:
         """Remove a connection that has no waiting requests any more."""
         self._connections.pop(connection, None)
-        if not self._connections and self._step_call is not None:
+        if not self._connections and not self.is_joining and self._step_call is not None:
             self._step_call.cancel()
             self._step_call = None
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether slices wait for others to be run with, in this round of the reactor."""
+        return bool(self._batch)
+
+    def join(self, part: Slice) -> None:
+        """Run a slice with those of other connections, once the reactor has read their sockets."""
+        self._batch.add(part)
+        if self._step_call is None:
+            self._step_call = self._reactor.callLater(0, self._step)
+
+    def run_joined(self) -> None:
+        """Run the slices that wait for others."""
+        self._batch.run()
 
     def _begin_round(self, now: float) -> None:
         self._late_at = now + _TICK_SECONDS + _ROUND_SECONDS
@@ -212,8 +233,18 @@ class RunQueue:
         end = now + TURN_SECONDS
         while self._connections:
             connection, _ = self._connections.popitem(last=False)
-            connection.run_slice()
+            part = connection.begin_slice()
+            if part is None:
+                continue
+            if part.code is None:
+                connection.run_slice(part)
+            else:
+                self._batch.add(part)
+                if self._connections and not self._batch.is_full:
+                    continue
+                self._batch.run()
             if self._monotonic() >= end:
                 break
+        self._batch.run()
         if self._connections and self._step_call is None:
             self._step_call = self._reactor.callLater(0, self._step)

@@ -64,7 +64,7 @@ class SlowRequests:
     def turn(self, peer: str, frames: Sequence[Frame], seconds: float) -> None:
         """Note a turn that took longer than the limit.
 
-        :param peer: "ip:port" of whose requests it ran.
+        :param peer: "ip:port" of whose requests it ran, or how many connections'.
         :param frames: what it ran.
         """
         codes = [_code_of(frame) for frame in frames[-_FRAMES_MAX:]]

@@ -26,7 +26,7 @@ with a hook or an argument that does not exist, with a wrapper or a generator as
 ``async`` hook that is not waited for, is logged and left out whole.
 
 Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
-each request; "batch" ones for each batch of messages one read brought. Nothing here is called for
+each request; "batch" ones for each batch of messages that are handled together. Nothing here is called for
 each message: a batch hook gets them all. A hook without implementation costs nothing.
 
 Source: design of twistmq; protocol notes section 7 lists the Apache counterparts.
@@ -293,7 +293,8 @@ def after_response(request: Request[Any], reply: Reply) -> None:
 def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
     """Look at messages producers sent, before they are appended.
 
-    :param batch: the send requests of one read with the records made of them.
+    :param batch: send requests that are handled together, with the records made of them. They may
+        be of several connections: a request's ``channel`` says of which.
     :returns: None, or the refusals by index into ``batch.requests``.
 
     Cost class: batch. Source: SendMessageHook.sendMessageBefore.

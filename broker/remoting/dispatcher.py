@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -55,7 +56,10 @@ if TYPE_CHECKING:
     from twistmq.broker.interfaces import IAccessValidator
     from twistmq.broker.plugin.hooks import Hooks
 
-__all__ = ["Connection", "Dispatcher"]
+__all__ = ["Connection", "Dispatcher", "Head"]
+
+#: The requests at the head of a read that are handled together; the frame behind them, if read.
+Head = tuple[list[Request[Any]], ReadRequest | None]
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?![\d.eE])')
 _INT32 = range(-2**31, 2**31)
@@ -119,6 +123,8 @@ class Dispatcher:
         self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
         self._batch_codes = frozenset(
             code for code, handler in handlers.items() if handler.handle_batch is not None)
+        self._joined_codes = frozenset(
+            code for code, handler in handlers.items() if handler.joins_connections)
         #: Bytes of a frame that no handler's bounds have to be looked at for.
         self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
             min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
@@ -143,9 +149,50 @@ class Dispatcher:
         """A dispatcher for another port: the same checks and hooks, other rows."""
         return Dispatcher(handlers, self._hooks, self._validators)
 
-    def execute(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> list[bytes]:
+    def read_head(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> Head:
+        """Read the requests at the head of a read that are handled together."""
+        return read_run(
+            self._reader, frames, self._batch_codes, self._size_free, channel, now_ms)
+
+    def may_join(self, head: Head, count: int) -> int | None:
+        """Return the code of a read whose requests others may be handled with, or None.
+
+        :param count: of the frames of the read.
+        """
+        run = head[0]
+        if not run or len(run) < count or run[0].code not in self._joined_codes:
+            return None
+        return run[0].code
+
+    def execute_together(self, runs: Sequence[Sequence[Request[Any]]]) -> list[list[bytes]]:
+        """Run requests of several connections as one batch.
+
+        :param runs: of each connection; all have one code, see ``may_join``.
+        :returns: for each connection what ``execute`` returns.
+        """
+        ready: list[list[bytes]] = [[] for _ in runs]
+        if self._guarded:
+            runs = [self._admitted(run, out) for run, out in zip(runs, ready, strict=True)]
+        joined = list(chain.from_iterable(runs))
+        if not joined:
+            return ready
+        answers = self._answers(self.handlers[joined[0].code], joined)
+        begin = 0
+        for run, out in zip(runs, ready, strict=True):
+            end = begin + len(run)
+            if isinstance(answers, UnmadeReplies):
+                self._finish_batch(answers.part(begin, end), run, out)
+            else:
+                self._finish_batch(answers[begin:end], run, out)
+            begin = end
+        return ready
+
+    def execute(
+        self, channel: Connection, frames: Sequence[Frame], now_ms: int, head: Head | None = None,
+    ) -> list[bytes]:
         """Run what one read brought, or the part that may run before it is others' turn.
 
+        :param head: what was read of it already.
         :returns: the frames of the replies that are ready, in the order of the requests.
         """
         ready: list[bytes] = []
@@ -153,8 +200,7 @@ class Dispatcher:
         handlers, read, size_free = self.handlers, self._reader.read, self._size_free
         ends = False
         read_ahead: ReadRequest | None
-        run, read_ahead = read_run(
-            self._reader, frames, self._batch_codes, size_free, channel, now_ms)
+        run, read_ahead = self.read_head(channel, frames, now_ms) if head is None else head
         run_count = len(run)
         if self._guarded:
             run = self._admitted(run, ready)
@@ -304,15 +350,28 @@ class Dispatcher:
     def _run_batch(
         self, handler: AnyHandler, run: Sequence[Request[Any]], ready: list[bytes]
     ) -> None:
+        self._finish_batch(self._answers(handler, run), run, ready)
+
+    def _answers(self, handler: AnyHandler, run: Sequence[Request[Any]]) -> Sequence[Handled]:
+        """Handle requests together; :returns: the answer to each."""
         assert handler.handle_batch is not None
         try:
             answers = handler.handle_batch(run)
             assert len(answers) == len(run)
-            if isinstance(answers, UnmadeReplies) and not self._hooks.after_response:
-                self._finish_unmade(answers, run, ready)
-                return
         except Exception as error:
             answers = [self._refusal(request, error) for request in run]
+        return answers
+
+    def _finish_batch(
+        self, answers: Sequence[Handled], run: Sequence[Request[Any]], ready: list[bytes]
+    ) -> None:
+        """Append the frames of the answers to requests of one channel, now or when they may go."""
+        if isinstance(answers, UnmadeReplies) and not self._hooks.after_response:
+            try:
+                self._finish_unmade(answers, run, ready)
+                return
+            except Exception as error:
+                answers = [self._refusal(request, error) for request in run]
         together: list[tuple[Request[Any], Reply | None]] = []
         until: Deferred[Any] | None = None
         for request, answer in zip(run, answers, strict=True):

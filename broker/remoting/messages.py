@@ -143,6 +143,10 @@ class UnmadeReplies(Sequence[Handled]):
     def frames(self, requests: Sequence[Request[Any]]) -> list[bytes]:
         """The frames of the replies, in order, without those to one-way requests."""
 
+    @abstractmethod
+    def part(self, begin: int, end: int) -> UnmadeReplies:
+        """The replies to some of the requests, which are another connection's than the others."""
+
 
 def defer_until(until: Deferred[None], answers: list[Handled]) -> None:
     """Make replies with SUCCESS, and deferred replies, wait for another Deferred as well.
@@ -181,6 +185,8 @@ class RequestHandler(Generic[H]):
         slow one.
     :param handle_batch: when given, called instead of ``handle`` with all requests of this code
         that one read brought, in order; returns as many answers, in the same order.
+    :param joins_connections: whether ``handle_batch`` is called also with requests that several
+        connections sent, those of one behind those of another.
     :param header_size_max: bytes a request's header may have; a longer one is not read.
     :param body_size_max: bytes a request's body may have; with a longer one it is not handled.
     :param decodes_body: whether a request waits with what was read of its body, which then counts
@@ -193,6 +199,7 @@ class RequestHandler(Generic[H]):
     header: type[H] = EmptyHeader  # type: ignore[assignment]
     on_vip_port: bool = True
     handle_batch: Callable[[Sequence[Request[H]]], Sequence[Handled]] | None = None
+    joins_connections: bool = False
     waits: bool = False
     header_size_max: int = HEADER_SIZE_MAX
     body_size_max: int = BODY_SIZE_MAX

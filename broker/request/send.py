@@ -1,7 +1,7 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (10, 310, 320).
 
-All send requests one read brought are handled together: each is checked and made into records,
-the records are appended with one write, each request gets its answer. A request that is refused
+The send requests of one read, or of several connections, are handled together: each is checked and
+made into records, the records are appended with one write, each request gets its answer. A request that is refused
 does not touch the others. A batch of many messages goes its own way, see ``large_sends``.
 
 Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
@@ -10,6 +10,7 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from random import Random
 from typing import Final, cast
 
@@ -132,8 +133,8 @@ class SendRequests:
         v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
         return [
             RequestHandler(code, self._send_one, header, handle_batch=self._send,
-                           header_size_max=LONG_HEADER_SIZE_MAX, body_size_max=FRAME_SIZE_MAX,
-                           too_long=ResponseCode.MESSAGE_ILLEGAL)
+                           joins_connections=True, header_size_max=LONG_HEADER_SIZE_MAX,
+                           body_size_max=FRAME_SIZE_MAX, too_long=ResponseCode.MESSAGE_ILLEGAL)
             for code, header in (
                 (RequestCode.SEND_MESSAGE, v1),
                 (RequestCode.SEND_MESSAGE_V2, v2),
@@ -146,6 +147,8 @@ class SendRequests:
 
     def _send(self, requests: Sequence[SendRequest]) -> Sequence[Handled]:
         """Handle a batch: records, hooks, one append, answers."""
+        if self._large.channels and not _is_of_one_channel(requests):
+            return self._send_apart(requests)
         if self._large.channels and requests[0].channel.channel_id in self._large.channels:
             return self._large.wait(requests)
         plain = self._maker.make_plain(
@@ -155,6 +158,8 @@ class SendRequests:
         if None not in plain:
             return self._complete(
                 requests, LazyBatch(list(requests), single=cast("list[MessageRecord]", plain)))
+        if not _is_of_one_channel(requests):
+            return self._send_apart(requests)
         records_of: list[list[MessageRecord]] = []
         replies: list[Handled] = [None] * len(requests)
         for index, request in enumerate(requests):
@@ -169,6 +174,13 @@ class SendRequests:
                 replies = self.complete(requests[:index], records_of, replies[:index])
                 return replies + self._large.wait(requests[index:])
         return self.complete(requests, records_of, replies)
+
+    def _send_apart(self, requests: Sequence[SendRequest]) -> list[Handled]:
+        """Handle the requests of each connection by themselves."""
+        answers: list[Handled] = []
+        for _, own in groupby(requests, lambda request: request.channel.channel_id):
+            answers += self._send(list(own))
+        return answers
 
     def complete(
         self, requests: Sequence[SendRequest], records_of: list[list[MessageRecord]],
@@ -447,6 +459,11 @@ class SendRequests:
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
             "messages are put to the slave, message store has been shut down, etc.")
+
+
+def _is_of_one_channel(requests: Sequence[SendRequest]) -> bool:
+    # Those of one connection follow each other.
+    return requests[0].channel is requests[-1].channel
 
 
 def _waits(request: SendRequest) -> bool:

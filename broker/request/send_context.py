@@ -1,4 +1,4 @@
-"""The argument of the send hooks: the send requests of one read and the records made of them."""
+"""The argument of the send hooks: send requests handled together, and the records made of them."""
 
 from __future__ import annotations
 

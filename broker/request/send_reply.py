@@ -144,6 +144,19 @@ class StoredReplies(UnmadeReplies):
         self._waiting = [self._outcome]
         self.until = settle(self._waiting, safe, refused)
 
+    def part(self, begin: int, end: int) -> StoredReplies:
+        if begin == 0 and end == len(self._records):
+            return self
+        part = StoredReplies(
+            self._records[begin:end], self._queue_ids[begin:end], self._store_host, self._maker)
+        if self._outcome is not None:
+            # Without one-way requests each has its frame.
+            if self._ahead is not None and len(self._ahead) == len(self._records):
+                part._ahead = self._ahead[begin:end]
+            part._outcome, part._waiting = self._outcome, self._waiting
+            part.until = self.until
+        return part
+
     def __len__(self) -> int:
         return len(self._records)
 

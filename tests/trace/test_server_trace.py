@@ -361,6 +361,17 @@ class BoundTests(TraceTestCase):
         self.assertEqual(len(replies), 5)
         self.assertEqual(self.waiting_and_dropped(), (3, 2))
 
+    def test_sends_of_several_connections(self) -> None:
+        """Each is traced with the host that it came from."""
+        dispatcher = self.kernel.dispatcher
+        dispatcher.execute_together([
+            dispatcher.read_head(peer, FrameDecoder().feed(encode_request(
+                RequestCode.SEND_MESSAGE_V2, 1, send_header("T", 0), b"x")), self.box.now_ms)[0]
+            for peer in (self.producer, self.consumer)])
+        self.let_pass()
+        self.assertEqual([message.born_host for message in self.messages()],
+                         [self.producer.remote_host, self.consumer.remote_host])
+
     def test_records_beyond_it_are_dropped_and_counted(self) -> None:
         """Records beyond it are dropped and counted; one log line tells of them."""
         self.start(trace_buffer_max="3")

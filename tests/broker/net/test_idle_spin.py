@@ -49,6 +49,16 @@ class ReadTurnTests(SynchronousTestCase):
         self.peers[1][0].recv(9)
         self.assertTrue(self.idle_spin.is_lone())
 
+    def test_input(self) -> None:
+        """Input counts until it is read; it is the same for any number of requests."""
+        self.idle_spin.request_count = 0
+        self.assertFalse(self.idle_spin.has_input())
+        self.peers[0][1].send(b"x")
+        self.assertTrue(self.idle_spin.has_input())
+        self.peers[0][0].recv(9)
+        self.assertFalse(self.idle_spin.has_input())
+        self.assertFalse(IdleSpin(SimpleNamespace()).has_input())
+
     def test_more_requests(self) -> None:
         """And no request at all: what is done then is nobody's idle_spin."""
         for count in (0, 2):

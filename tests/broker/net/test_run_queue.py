@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cost import GROWTH_MAX, growth
 from twistmq.broker.constants import TURN_SECONDS
-from twistmq.broker.net.run_queue import PIECE_FRAMES_MAX, READ_SIZE, RunQueue, WaitingFrames
+from twistmq.broker.net.run_queue import READ_SIZE, RunQueue, WaitingFrames
+from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Slice
 from twistmq.broker.wire.frame import JSON, Frame
 
 
@@ -28,8 +29,11 @@ class Member:
         self.served = 0
         run_queue.add(self, self.waiting)
 
-    def run_slice(self) -> None:
-        self.waiting.take()
+    def begin_slice(self) -> Slice | None:
+        _, piece = self.waiting.take()
+        return Slice(self, piece, 0, ([], None), None)  # type: ignore[arg-type]
+
+    def run_slice(self, part: Slice) -> None:
         self.served += 1
         self.seconds[0] += self.cost
         if self.waiting:
@@ -182,7 +186,7 @@ class TurnsTests(SynchronousTestCase):
                 Member(run_queue, [0.0], 0.0, 0)
             return lambda: clock.advance(0)
 
-        self.patch(Member, "run_slice", lambda member: None)
+        self.patch(Member, "begin_slice", lambda member: None)
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_a_connection_that_is_gone_has_no_turn(self) -> None:

@@ -17,12 +17,14 @@ from twistmq.broker.request.large_sends import PART_COUNT
 from twistmq.broker.request.send import LARGE_BATCH_COUNT
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.scheduling.scheduler import SLICE_MS
+from twistmq.broker.testing.conversation import read_commands
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.batch import BATCH_COUNT_MAX, encode_batch
 from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.command import RemotingCommand, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
 from twistmq.broker.wire.message_id import parse_offset_message_id
@@ -141,6 +143,36 @@ class TurnTests(LargeCase):
         self.assertEqual(bodies[first:first + MANY], [b"m%d" % n for n in range(MANY)])
         [reply] = self.replies(peer)
         self.assertEqual(reply.header(SendMessageResponseHeader).queue_offset, first)
+
+    def together(self, *sends: tuple[Peer, bool, Sequence[bytes]]) -> list[list[int]]:
+        """Have peers send at once, batches or not; :returns: the codes of the replies to each."""
+        dispatcher, runs = self.box.kernel.dispatcher, []
+        for peer, is_batch, bodies in sends:
+            header = send_header("T", self.box.now_ms)
+            header.batch = is_batch
+            frames = FrameDecoder().feed(b"".join(
+                encode_request(RequestCode.SEND_BATCH_MESSAGE, opaque, header, body)
+                for opaque, body in enumerate(bodies)))
+            head = dispatcher.read_head(peer, frames, self.box.now_ms)
+            self.assertIsNotNone(dispatcher.may_join(head, len(frames)))
+            runs.append(head[0])
+        return [[reply.code for reply in read_commands(b"".join(ready))]
+                for ready in dispatcher.execute_together(runs)]
+
+    def test_sends_of_others_that_came_with_it(self) -> None:
+        """They do not wait for it; what its own connection sends does."""
+        peer, other = self.box.peer(), self.box.peer()
+        large = batch(LARGE_BATCH_COUNT + 1)
+        self.assertEqual(self.together((peer, True, [large]), (other, False, [b"x", b"y"])),
+                         [[], [0, 0]])
+        self.assertEqual(self.together((peer, False, [b"behind"]), (other, False, [b"z"])),
+                         [[], [0]])
+        self.replies(peer, 2)
+        self.box.kernel.store.flush_step(self.box.now_ms)
+        bodies = self.bodies()
+        self.assertEqual([each for each in bodies if each[:1] != b"m"],
+                         [b"x", b"y", b"z", b"behind"])
+        self.assertEqual(bodies[-1], b"behind")
 
     def test_as_soon_as_others_had_theirs(self) -> None:
         """In a broker a turn asks for the next one, with no time in between."""

@@ -17,6 +17,7 @@ from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.send_context import SendBatch
+from twistmq.broker.testing.conversation import read_commands
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
@@ -783,9 +784,10 @@ class UnmadeTests(SendTestCase):
     def handled(self, *topics: str) -> Sequence[Handled]:
         handler = self.box.kernel.dispatcher.handlers[RequestCode.SEND_MESSAGE_V2]
         assert handler.handle_batch is not None
+        peer = self.box.peer()
         return handler.handle_batch([
             Request(RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque), send_header(topic, 1),
-                    self.box.peer(), self.box.now_ms)
+                    peer, self.box.now_ms)
             for opaque, topic in enumerate(topics)])
 
     def test_plain_sends_have_replies_without_objects(self) -> None:
@@ -823,3 +825,79 @@ class UnmadeTests(SendTestCase):
         self.disk.room_bytes = 0
         codes = [answer.code for answer in self.handled("T", "T") if isinstance(answer, Reply)]
         self.assertEqual(codes, [ResponseCode.SERVICE_NOT_AVAILABLE] * 2)
+
+
+class JoinedSendTests(SendTestCase):
+    """A batch with the sends of several connections."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.peers = [self.box.peer() for _ in range(2)]
+        self.sent()
+
+    def execute(self, *sends: Sequence[tuple[str, bytes, int]]) -> list[list[RemotingCommand]]:
+        """Send (topic, body, flag) by each connection; :returns: the replies to each."""
+        dispatcher, runs = self.box.kernel.dispatcher, []
+        for peer, own in zip(self.peers, sends, strict=True):
+            frames = FrameDecoder().feed(b"".join(
+                encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header(topic, 1), body,
+                               oneway=bool(flag))
+                for opaque, (topic, body, flag) in enumerate(own)))
+            head = dispatcher.read_head(peer, frames, self.box.now_ms)
+            self.assertEqual(dispatcher.may_join(head, len(frames)), RequestCode.SEND_MESSAGE_V2)
+            runs.append(head[0])
+        return [read_commands(b"".join(ready)) for ready in dispatcher.execute_together(runs)]
+
+    def offsets(self, replies: Sequence[RemotingCommand]) -> list[tuple[int, int]]:
+        return [(reply.opaque, reply.header(SendMessageResponseHeader).queue_offset)
+                for reply in replies]
+
+    def test_each_has_its_own_host_and_reply(self) -> None:
+        """Records tell of the connection that a message came by; one-way sends have no reply."""
+        first, second = self.execute([("T", b"a", 0), ("T", b"b", 1), ("T", b"c", 0)],
+                                     [("T", b"d", 0)])
+        self.assertEqual(self.offsets(first), [(0, 1), (2, 3)])
+        self.assertEqual(self.offsets(second), [(0, 4)])
+        self.assertEqual([message.born_host for message in self.messages()[1:]],
+                         [self.peers[0].remote_host] * 3 + [self.peers[1].remote_host])
+
+    def test_replies_that_wait(self) -> None:
+        """Each connection is written to when all are safe; who is refused is told why."""
+        for code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT):
+            for flag in (0, 1):
+                safe: Deferred[ResponseCode | None] = Deferred()
+                stage = Stage(lambda offset, safe=safe: safe,  # type: ignore[misc]
+                              ResponseCode.FLUSH_SLAVE_TIMEOUT)
+                self.box.kernel.acknowledgement.stages[:] = [stage]
+                before = self.messages()[-1].queue_offset
+                self.assertEqual(
+                    self.execute([("T", b"a", 0), ("T", b"b", flag)], [("T", b"c", 0)]), [[], []])
+                self.assertEqual([peer.written for peer in self.peers], [[], []])
+                if code == ResponseCode.SUCCESS:
+                    safe.callback(None)
+                else:
+                    safe.errback(RequestRefused(code, "late"))
+                found = [read_commands(b"".join(peer.written)) for peer in self.peers]
+                self.assertEqual(
+                    [[reply.opaque for reply in replies] for replies in found],
+                    [[0] if flag else [0, 1], [0]])
+                if code == ResponseCode.SUCCESS:
+                    self.assertEqual(self.offsets(found[1]), [(0, before + 3)])
+                self.assertEqual({reply.code for reply in found[0] + found[1]}, {code})
+                self.assertEqual([peer.held_bytes for peer in self.peers], [0, 0])
+                for peer in self.peers:
+                    peer.written.clear()
+
+    def test_a_send_that_is_refused(self) -> None:
+        """It is refused to its own connection; the others' messages are stored."""
+        first, second = self.execute([("T", b"a", 0), ("a b", b"b", 0)], [("T", b"c", 0)])
+        self.assertEqual([reply.code for reply in first], [0, ResponseCode.INVALID_PARAMETER])
+        self.assertEqual(self.offsets(second), [(0, 2)])
+
+    def test_a_full_disk(self) -> None:
+        """All are refused."""
+        self.disk.room_bytes = 0
+        self.assertEqual(
+            [[reply.code for reply in replies]
+             for replies in self.execute([("T", b"a", 0)], [("T", b"c", 0)])],
+            [[ResponseCode.SERVICE_NOT_AVAILABLE]] * 2)

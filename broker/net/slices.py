@@ -1,0 +1,81 @@
+"""Slices: the requests of connections whose turn it is, run one by one or as one batch.
+
+Many producers send one message at a time. The sends that one round of the reactor reads from all of
+them, or that wait since the broker is behind, are one batch: one append, one write to the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.remoting.dispatcher import Head
+from twistmq.broker.wire.frame import Frame
+
+if TYPE_CHECKING:
+    from twistmq.broker.net.protocol import RemotingProtocol
+
+__all__ = ["JOINING_FRAMES_MAX", "PIECE_FRAMES_MAX", "Slice", "SliceBatch"]
+
+#: Requests in one piece. The sends of a piece are one batch; this many take two or three ms.
+PIECE_FRAMES_MAX: Final = 256
+#: A read with as many requests is a batch of its own, unless it has to wait.
+JOINING_FRAMES_MAX: Final = 64
+#: A batch with as many bytes of requests takes no further slice.
+_BYTES_MAX: Final = 1024 * 1024
+
+
+@dataclass(eq=False, slots=True)
+class Slice:
+    """What one connection runs in its turn.
+
+    :param now_ms: when it was taken, Unix ms.
+    :param head: the requests at its head that are handled together.
+    :param code: of all its requests, if they may be handled with those of other connections.
+    """
+
+    connection: RemotingProtocol
+    frames: Sequence[Frame]
+    now_ms: int
+    head: Head
+    code: int | None
+
+
+class SliceBatch:
+    """Slices that are run as one batch: of one port, with requests of one code."""
+
+    def __init__(self) -> None:
+        self._slices: list[Slice] = []
+        self._request_count = self._size_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._slices)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no further slice."""
+        return self._request_count >= PIECE_FRAMES_MAX or self._size_bytes >= _BYTES_MAX
+
+    def add(self, part: Slice) -> None:
+        """Add a slice; the others are run first when it cannot be run with them."""
+        if self._slices and not self._takes(part):
+            self.run()
+        self._slices.append(part)
+        self._request_count += len(part.frames)
+        self._size_bytes += sum([len(header) + len(body) for _, header, body in part.frames])
+
+    def _takes(self, part: Slice) -> bool:
+        first = self._slices[0]
+        return (part.code == first.code and part.connection.factory is first.connection.factory
+                and self._request_count + len(part.frames) <= PIECE_FRAMES_MAX
+                and not self.is_full)
+
+    def run(self) -> None:
+        """Run the slices, and forget them."""
+        slices, self._slices = self._slices, []
+        self._request_count = self._size_bytes = 0
+        if len(slices) == 1:
+            slices[0].connection.run_slice(slices[0])
+        elif slices:
+            slices[0].connection.factory.run_together(slices)

@@ -1,0 +1,312 @@
+"""Requests of several connections that are one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.slices import JOINING_FRAMES_MAX, PIECE_FRAMES_MAX
+from twistmq.broker.remoting.messages import (
+    DeferredReply,
+    Handled,
+    Reply,
+    Request,
+    RequestHandler,
+)
+from twistmq.broker.testing.conversation import Conversation, make_server
+from twistmq.broker.wire.command import encode_request
+from twistmq.broker.wire.header import CommandHeader, Int32
+
+ECHO, BATCH, OTHER = 901, 902, 903
+Batch = list[tuple[Any, bytes]]
+
+
+class NumberHeader(CommandHeader):
+    """A header that is read with its frame, as a send's is."""
+
+    is_hot: ClassVar[bool] = True
+    number: Int32
+
+
+HEADER = NumberHeader(number=1)
+
+
+class SliceTestCase(SynchronousTestCase):
+    """Connections of a server all of which have input at the same time."""
+
+    plugins: list[tuple[str, object]] = []  # noqa: RUF012
+
+    def setUp(self) -> None:
+        #: The channel and body of each request, by batch.
+        self.batches: list[Batch] = []
+        self.clock = Clock()
+        self.server = make_server([
+            RequestHandler(ECHO, lambda request: Reply(body=request.body)),
+            RequestHandler(BATCH, lambda request: Reply(), NumberHeader,
+                           handle_batch=self.handle, joins_connections=True),
+            RequestHandler(OTHER, lambda request: Reply(), NumberHeader,
+                           handle_batch=self.handle, joins_connections=True),
+        ], clock=self.clock, plugins=self.plugins)
+        self.addCleanup(self.server.run_queue.stop)
+        self.have_input(self.server)
+        self.clients = [Conversation(self.server) for _ in range(3)]
+
+    def have_input(self, server: RemotingFactory) -> None:
+        self.patch(server.idle_spin, "has_input", lambda: True)
+
+    def handle(self, requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+        self.batches.append([(request.channel, request.body) for request in requests])
+        return [Reply(body=request.body) for request in requests]
+
+    def ask(self, number: int, *bodies: bytes, code: int = BATCH) -> None:
+        """Have a client send requests, whose opaques are counted from 0 on."""
+        self.clients[number].says(
+            *[encode_request(code, opaque, HEADER, body) for opaque, body in enumerate(bodies)])
+
+    def heard(self, number: int) -> list[tuple[int, int, bytes]]:
+        return [(reply.opaque, reply.code, reply.body) for reply in self.clients[number].heard()]
+
+    def sizes(self) -> list[int]:
+        return [len(batch) for batch in self.batches]
+
+
+class JoinedTests(SliceTestCase):
+    """What one round of the reactor reads."""
+
+    def test_each_connection_gets_its_own_replies(self) -> None:
+        """One batch, in the order of the connections; one write for each."""
+        for number in range(3):
+            self.ask(number, b"%d a" % number, b"%d b" % number)
+        self.assertEqual(self.batches, [])
+        self.clock.advance(0)
+        self.assertEqual(self.batches, [[
+            (client.protocol, b"%d %s" % (number, letter))
+            for number, client in enumerate(self.clients) for letter in (b"a", b"b")]])
+        for number, client in enumerate(self.clients):
+            self.assertEqual(self.heard(number),
+                             [(0, 0, b"%d a" % number), (1, 0, b"%d b" % number)])
+            self.assertEqual(len(client.connection.writes), 1)
+
+    def test_one_alone(self) -> None:
+        """A connection that finds no other is served all the same, and so is the next round."""
+        for _ in range(2):
+            self.ask(0, b"x")
+            self.clock.advance(0)
+            self.assertEqual(self.heard(0), [(0, 0, b"x")])
+
+    def test_without_other_input(self) -> None:
+        """Nothing waits when no other connection has input."""
+        self.patch(self.server.idle_spin, "has_input", lambda: False)
+        self.ask(0, b"x")
+        self.assertEqual(self.heard(0), [(0, 0, b"x")])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_requests_of_other_codes_do_not_wait(self) -> None:
+        """Only requests that are handled together wait for others."""
+        self.ask(0, b"x")
+        self.ask(1, b"y", code=ECHO)
+        self.assertEqual(self.heard(1), [(0, 0, b"y")])
+        self.clients[2].says(encode_request(BATCH, 0, HEADER), encode_request(ECHO, 1))
+        self.assertEqual([opaque for opaque, _, _ in self.heard(2)], [0, 1])
+        self.clock.advance(0)
+        self.assertEqual(self.sizes(), [1, 1])
+
+    def test_codes_and_ports_are_not_mixed(self) -> None:
+        """A batch has one code, and is of one port."""
+        other = make_server(self.server.dispatcher.handlers.values(), clock=self.clock)
+        other.run_queue = self.server.run_queue
+        self.have_input(other)
+        self.clients.append(Conversation(other))
+        for number, code in ((0, BATCH), (1, BATCH), (2, OTHER), (3, OTHER)):
+            self.ask(number, b"x", code=code)
+        self.clock.advance(0)
+        self.assertEqual(self.sizes(), [2, 1, 1])
+        for number in range(4):
+            self.assertEqual(self.heard(number), [(0, 0, b"x")])
+
+    def test_sizes(self) -> None:
+        """A batch has a piece's requests at most; many requests of one connection are one."""
+        self.ask(0, *[b"x"] * JOINING_FRAMES_MAX)
+        self.assertEqual(self.sizes(), [JOINING_FRAMES_MAX])
+        count = JOINING_FRAMES_MAX - 1
+        self.clients += [Conversation(self.server) for _ in range(3)]
+        for number in range(6):
+            self.ask(number, *[b"x"] * count)
+        self.clock.advance(0)
+        whole = PIECE_FRAMES_MAX // count * count
+        self.assertEqual(self.sizes()[1:], [whole, 6 * count - whole])
+
+    def test_long_requests(self) -> None:
+        """Long requests make a batch full early."""
+        body = bytes(48 * 1024)
+        self.clients += [Conversation(self.server) for _ in range(37)]
+        for number in range(40):
+            self.ask(number, body)
+        self.clock.advance(0)
+        self.assertEqual(self.sizes(), [22, 18])
+
+    def test_a_second_read_of_a_connection(self) -> None:
+        """What it sent before is run first, with what waits."""
+        self.ask(0, b"first")
+        self.ask(1, b"other")
+        self.clients[0].says(encode_request(ECHO, 1, None, b"second"))
+        self.assertEqual([body for _, _, body in self.heard(0)], [b"first", b"second"])
+        self.assertEqual(self.heard(1), [(0, 0, b"other")])
+        self.assertEqual(self.sizes(), [2])
+
+    def test_a_broken_frame_behind(self) -> None:
+        """What came before it is answered, and then the connection ends."""
+        self.clients[0].says(encode_request(BATCH, 0, HEADER, b"x"), bytes(8))
+        self.assertEqual(self.heard(0), [(0, 0, b"x")])
+        self.assertTrue(self.clients[0].is_closed)
+
+    def test_a_connection_that_is_lost(self) -> None:
+        """Its requests are run; the others are answered."""
+        self.ask(0, b"x")
+        self.ask(1, b"y")
+        self.clients[0].connection.drop()
+        self.clock.advance(0)
+        self.assertEqual(self.sizes(), [2])
+        self.assertEqual(self.heard(1), [(0, 0, b"y")])
+        self.assertEqual(self.clients[0].connection.writes, [])
+
+    def test_a_handler_that_raises(self) -> None:
+        """Each request is answered, by its own connection."""
+
+        def broken(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+            raise ValueError("broken")
+
+        self.server.dispatcher.handlers[BATCH] = RequestHandler(
+            BATCH, lambda request: Reply(), NumberHeader, handle_batch=broken, joins_connections=True)
+        self.ask(0, b"x")
+        self.ask(1, b"y", b"z")
+        self.clock.advance(0)
+        self.assertEqual(len(self.flushLoggedErrors()), 3)
+        self.assertEqual([code for _, code, _ in self.heard(0) + self.heard(1)],
+                         [ResponseCode.SYSTEM_ERROR] * 3)
+
+    def test_replies_that_wait(self) -> None:
+        """Each connection is written to once they may go, and has nothing in flight then."""
+        flushed: Deferred[None] = Deferred()
+
+        def held(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+            return [DeferredReply(Reply(body=request.body), flushed) for request in requests]
+
+        self.server.dispatcher.handlers[BATCH] = RequestHandler(
+            BATCH, lambda request: Reply(), NumberHeader, handle_batch=held, joins_connections=True)
+        self.ask(0, b"a", b"b")
+        self.ask(1, b"c")
+        self.clock.advance(0)
+        self.assertEqual(self.heard(0) + self.heard(1), [])
+        self.assertGreater(self.server.in_flight.total_bytes, 0)
+        flushed.callback(None)
+        self.assertEqual([len(client.connection.writes) for client in self.clients], [1, 1, 0])
+        self.assertEqual([body for _, _, body in self.heard(0)], [b"a", b"b"])
+        self.assertEqual([body for _, _, body in self.heard(1)], [b"c"])
+        self.assertEqual(self.server.in_flight.total_bytes, 0)
+
+    def test_a_slow_batch_is_logged(self) -> None:
+        """The line says how many connections it was of."""
+        self.server.slow.limit_ms = 100
+
+        def slow(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+            self.clock.rightNow += 0.2
+            return self.handle(requests)
+
+        self.server.dispatcher.handlers[BATCH] = RequestHandler(
+            BATCH, lambda request: Reply(), NumberHeader, handle_batch=slow, joins_connections=True)
+        self.ask(0, b"x")
+        self.ask(1, b"x", b"y")
+        with capturedLogs() as events:
+            self.clock.advance(0)
+        [event] = [event for event in events if "slow request" in event["log_format"]]
+        self.assertEqual((event["what"], event["peer"], event["milliseconds"]),
+                         (f"{BATCH} ADD_BROKER x 3", "2 connections", 200))
+
+    def test_a_server_that_stops(self) -> None:
+        """What waits is run no more."""
+        self.ask(0, b"x")
+        self.server.run_queue.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.sizes(), [])
+
+
+class Watcher:
+    """A plugin that refuses requests by their body, and changes replies."""
+
+    @staticmethod
+    @hookimpl
+    def before_request(request: Request[Any]) -> RequestRefused | None:
+        return RequestRefused(ResponseCode.NO_PERMISSION, "no") if request.body == b"no" else None
+
+    @staticmethod
+    @hookimpl
+    def after_response(request: Request[Any], reply: Reply) -> None:
+        reply.body += b"!"
+
+
+class HookTests(SliceTestCase):
+    """Plugins look at each request and reply."""
+
+    plugins = [("watcher", Watcher())]  # noqa: RUF012
+
+    def test_a_refused_request_has_no_effect_on_others(self) -> None:
+        """A request that is refused is no part of the batch, the others of its connection are."""
+        self.ask(0, b"a", b"no")
+        self.ask(1, b"no")
+        self.ask(2, b"b")
+        self.clock.advance(0)
+        self.assertEqual([[body for _, body in batch] for batch in self.batches], [[b"a", b"b"]])
+        self.assertEqual(sorted(self.heard(0)),
+                         [(0, 0, b"a!"), (1, ResponseCode.NO_PERMISSION, b"!")])
+        self.assertEqual(self.heard(1), [(0, ResponseCode.NO_PERMISSION, b"!")])
+        self.assertEqual(self.heard(2), [(0, 0, b"b!")])
+
+
+class WaitingTests(SliceTestCase):
+    """What waits while the broker is behind."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(self.server.idle_spin, "has_input", lambda: False)
+        self.server.run_queue.start(_Control())  # type: ignore[arg-type]
+        self.server.flow_control = self.server.run_queue.flow_control
+        # The round of the reactor has lasted long.
+        self.clock.rightNow += 1
+
+    def test_one_batch(self) -> None:
+        """Connections with few requests each are one batch, those with others are served too."""
+        self.ask(0, b"a")
+        self.ask(1, b"b", code=ECHO)
+        self.ask(2, b"c", b"d")
+        self.assertEqual(self.server.run_queue.request_count, 4)
+        self.clock.advance(0)
+        self.assertEqual(self.sizes(), [3])
+        self.assertEqual([body for number in range(3) for _, _, body in self.heard(number)],
+                         [b"a", b"b", b"c", b"d"])
+        self.assertEqual(self.server.run_queue.request_count, 0)
+        self.assertTrue(all(client.connection.is_reading for client in self.clients))
+
+
+class _Control:
+    """Flow control that refuses nothing."""
+
+    rejects = False
+
+    def begin_round(self, waiting: object) -> None:
+        """Nothing depends on it here."""
+
+    def arrived(self, frames: Any, own_count: int, waiting: object) -> Any:
+        return frames, ()
+
+    def due(self, frames: Any, waited_ms: int, waiting: object) -> Any:
+        return frames, ()
