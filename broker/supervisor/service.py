@@ -5,9 +5,8 @@ Source: design of twistmq.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
@@ -26,14 +25,13 @@ from twistmq.broker.supervisor.child_command import ChildCommand
 from twistmq.broker.supervisor.members import Member
 from twistmq.broker.supervisor.new_stores import give_tables
 
-__all__ = ["PASSED_ON", "SupervisorService"]
-
-#: Signals that every broker gets too.
-PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2)
+__all__ = ["SupervisorService"]
 
 
 class SupervisorService(Service):
     """Runs brokers, each in a process of its own.
+
+    A stop sends SIGTERM to each of them; no other signal is passed on.
 
     ``started`` fires with this service once all of them answer, or fails with why one does not.
 
@@ -61,7 +59,6 @@ class SupervisorService(Service):
             BrokerProcess(reactor, member.name, self._arguments_of(member), told)
             for member in members]
         self._ports: list[OpenPort] = []
-        self._handlers: dict[int, Any] = {}
         self._stopping = False
         self.started: Deferred[SupervisorService] = Deferred()
 
@@ -95,7 +92,6 @@ class SupervisorService(Service):
         if self.name_server is not None:
             self.name_server.startService()
             await self.name_server.started
-        self._pass_on_signals()
         try:
             if self._stopping:
                 raise CancelledError
@@ -125,14 +121,6 @@ class SupervisorService(Service):
             urls["name server"] = f"http://127.0.0.1:{port}{path}"
         return ask_pages(self._reactor, urls)
 
-    def _pass_on_signals(self) -> None:
-        def pass_on(number: int, _: object) -> None:
-            for broker in self.brokers:
-                self._reactor.callFromThread(broker.signal, number)
-
-        for number in PASSED_ON:
-            self._handlers[number] = signal.signal(number, pass_on)
-
     def stopService(self) -> Deferred[None]:
         """Stop the brokers, all at once, and then the name server, which they still leave."""
         super().stopService()  # type: ignore[no-untyped-call]
@@ -143,7 +131,5 @@ class SupervisorService(Service):
         for port in self._ports:
             await port.stop()
         await gatherResults([broker.stop() for broker in self.brokers])
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
         if self.name_server is not None and self.name_server.running:
             await self.name_server.stopService()

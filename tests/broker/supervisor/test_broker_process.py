@@ -155,10 +155,10 @@ class BrokerProcessTests(SynchronousTestCase):
 
     def test_a_signal_for_a_process_that_is_gone_is_dropped(self) -> None:
         """A process may end just before it is told."""
-        self.broker.signal(signal.SIGUSR1)
+        self.broker.signal(signal.SIGTERM)
         self.start()
         self.process.is_gone = True
-        self.broker.signal(signal.SIGUSR1)
+        self.broker.signal(signal.SIGTERM)
         self.assertEqual(self.process.signals, [])
 
     def test_a_line_without_an_end_takes_no_memory(self) -> None:

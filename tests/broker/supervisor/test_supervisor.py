@@ -79,13 +79,17 @@ class SupervisorTestCase(SynchronousTestCase):
         settings: Sequence[str] = (),
     ) -> str:
         """Start ``up``; :returns: its output up to a line."""
+        self.launch(*command, count=count, settings=settings)
+        return self.read_until(until_line)
+
+    def launch(self, *command: str, count: int = 2, settings: Sequence[str] = ()) -> None:
+        """Start ``up``, and wait for nothing."""
         self.process = subprocess.Popen(
             [*command, "up", "--brokers", str(count), "--data", str(self.data),
              "--namesrv-port", str(self.base + 5), "--broker-port", str(self.base),
              "brokerName=b", "mappedFileSizeCommitLog=1048576", *settings],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
         self.addCleanup(self.end, self.process)
-        return self.read_until(until_line)
 
     def end(self, process: subprocess.Popen[str]) -> None:
         process.kill()
@@ -231,6 +235,19 @@ class SupervisorTests(SupervisorTestCase):
         self.read_until("Server Shut Down")
         self.process.wait(PATIENCE)
         self.assertEqual(broker_processes(self.data), {})
+
+    def test_a_signal_that_stops_nothing_leaves_the_brokers_alone(self) -> None:
+        """twistd rotates its log at SIGUSR1; the brokers' processes are those of before."""
+        log = self.data.parent / f"{self.data.name}.log"
+        self.launch(*TWISTD, "-n", "--pidfile", "", "--logfile", str(log), "twistmq")
+        until(lambda: log.exists() and "2 brokers are up" in log.read_text(), "the start")
+        before = broker_processes(self.data)
+        self.process.send_signal(signal.SIGUSR1)
+        until(Path(f"{log}.1").exists, "a log that was rotated")
+        self.assertEqual((len(before), broker_processes(self.data)), (2, before))
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE)
+        self.assertNotIn("was ended by signal", log.read_text())
 
     def test_systemd_hears_when_all_answer(self) -> None:
         """READY=1 comes when all brokers answer, STOPPING=1 when the supervisor stops."""
