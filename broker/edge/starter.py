@@ -6,8 +6,9 @@ Source: BrokerStartup, NamesrvStartup @5.3.3, for the boot lines.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
@@ -79,8 +80,19 @@ class Starter:
     def _warn(self, text: str) -> None:
         """Say it in the log and on the terminal: a reader of a log file learns it too late."""
         self.log.warn("{text}", text=text)
-        if self._prints:
-            print(f"twistmq: {text}", file=sys.stderr, flush=True)
+        self._print(f"twistmq: {text}", sys.stderr)
+
+    def _print(self, line: str, stream: TextIO) -> None:
+        """Print a line, if the terminal is told; one that nobody reads any more keeps no start."""
+        if not self._prints:
+            return
+        try:
+            print(line, file=stream, flush=True)
+        except OSError:
+            # What could not be written would be tried again, and fail, at the end of the process.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
     def _started(self, _: object) -> None:
         for notice in self._plugin_notices():
@@ -88,8 +100,7 @@ class Starter:
                 self._warn(notice)
         for line in self.boot_lines():
             self.log.info("{line}", line=line)
-            if self._prints:
-                print(line, flush=True)
+            self._print(line, sys.stdout)
         for address, why in self._unreached().items():
             self._warn(f"the name server {address} does not know this broker yet, which tries "
                        f"again and again: {why}")
@@ -135,8 +146,7 @@ class Starter:
             self.log.error("the start failed: {reason}", reason=boot.failure_text(error))
         else:
             self.log.failure("the start failed", failure)
-        if self._prints:
-            print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
+        self._print(f"twistmq: {boot.failure_text(error)}", sys.stderr)
         # At once when the reactor runs, else when it does: a start may fail before that.
         self._reactor.callWhenRunning(self._stop)
 
@@ -147,9 +157,7 @@ class Starter:
         fault = self._broker().kernel.store.stop_fault
         if not fault:
             return boot.EXIT_OK
-        if self._prints:
-            print(f"twistmq: the store could not be stopped cleanly: {fault}", file=sys.stderr,
-                  flush=True)
+        self._print(f"twistmq: the store could not be stopped cleanly: {fault}", sys.stderr)
         return boot.EXIT_FAILED
 
     def _broker(self) -> Any:

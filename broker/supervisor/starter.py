@@ -43,8 +43,7 @@ class SupervisorStarter(Starter):
             self._warn(f"{name}: {line.removeprefix('twistmq: ')}")
             return
         self.log.info("{line}", line=line)
-        if self._prints:
-            print(line, flush=True)
+        self._print(line, sys.stdout)
 
     def _store_notices(self) -> list[str]:
         return unserved_notices(
@@ -71,6 +70,6 @@ class SupervisorStarter(Starter):
     def end_status(self) -> int:
         """See Starter: the first status of a broker that is not 0."""
         status: int = self.status or self.service.status
-        if status and not self.status and self._prints:
-            print("twistmq: not all brokers could be stopped cleanly", file=sys.stderr, flush=True)
+        if status and not self.status:
+            self._print("twistmq: not all brokers could be stopped cleanly", sys.stderr)
         return status
