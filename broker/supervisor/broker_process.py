@@ -6,7 +6,7 @@ States::
     starting -- boot line -->    ready
     starting -- exit -->         stopped   the first time: the start failed
     ready    -- exit -->         waiting   and starting after the first time
-    waiting  -- back-off -->     starting
+    waiting  -- back-off -->     starting or, when no process can be made, waiting
     any      -- stop -->         stopping, and stopped when the process has ended
 
 Source: design of twistmq.
@@ -27,6 +27,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.broker.edge.boot import EXIT_FAILED
 from twistmq.broker.errors import BrokerError
 
 __all__ = ["BACK_OFF_FIRST", "BACK_OFF_MAX", "BrokerProcess", "StartFailed"]
@@ -39,6 +40,8 @@ _BOOT: Final = b"The broker["
 #: A line without an end is cut here, bytes.
 _LINE_MAX: Final = 1 << 16
 _CHILD: Final = "twistmq.broker.supervisor.child"
+#: What the lines on standard error begin with.
+_PREFIX: Final = "twistmq: "
 
 
 class StartFailed(BrokerError):
@@ -57,7 +60,8 @@ class BrokerProcess:
 
     :param name: the broker's.
     :param arguments: of ``twistmq``, for each start.
-    :param told: called with each line that it prints; True: on its standard error.
+    :param told: called with each line that it prints; True: on its standard error. It must not
+        raise.
     """
 
     log = Logger()
@@ -72,11 +76,12 @@ class BrokerProcess:
         self._told = told
         #: "stopped", "starting", "ready", "waiting" or "stopping".
         self.state = "stopped"
-        #: The exit status of its last process: 256 and the signal for one that a signal ended.
+        #: The exit status of its last process: 256 and the signal for one that a signal ended, 0
+        #: when that was the stop's and came before the process could take it.
         self.status = 0
         #: How often it was started again.
         self.restarts = 0
-        #: The last line that it printed on its standard error.
+        #: The last line that its process printed on standard error.
         self.last_error = ""
         self._transport: Any = None
         self._started: Deferred[None] | None = None
@@ -84,6 +89,8 @@ class BrokerProcess:
         self._back_off = BACK_OFF_FIRST
         self._since = 0.0
         self._waiting: IDelayedCall | None = None
+        #: Whether its last process answered.
+        self._was_ready = False
 
     def start(self) -> Deferred[None]:
         """Start it for the first time.
@@ -91,7 +98,10 @@ class BrokerProcess:
         :returns: fires once it answers, or fails with StartFailed.
         """
         started = self._started = Deferred()
-        self._spawn()
+        try:
+            self._spawn()
+        except OSError as error:
+            self._fail_start(EXIT_FAILED, _no_process(error))
         return started
 
     def stop(self) -> Deferred[None]:
@@ -117,9 +127,13 @@ class BrokerProcess:
                 self._transport.signalProcess(number)
 
     def _spawn(self) -> None:
+        """:raises OSError: when there is no process, memory or descriptor left for it."""
         self.state = "starting"
+        self.last_error = ""
+        self._was_ready = False
         self._since = self._reactor.seconds()
-        arguments = [sys.executable, "-m", _CHILD, *self._arguments()]
+        # -P: what lies in the working directory is not imported.
+        arguments = [sys.executable, "-P", "-m", _CHILD, *self._arguments()]
         # Its standard input stays open: a broker whose supervisor is gone reads the end of it.
         self._transport = self._reactor.spawnProcess(
             _Output(self), sys.executable, arguments, env=None)
@@ -129,41 +143,52 @@ class BrokerProcess:
         text = line.decode("utf-8", "replace")
         if is_error:
             self.last_error = text
-        self._told(self.name, text, is_error)
+        started: Deferred[None] | None = None
         if line.startswith(_BOOT) and self.state == "starting":
             self.state = "ready"
-            if self._started is not None:
-                started, self._started = self._started, None
-                started.callback(None)
+            self._was_ready = True
+            started, self._started = self._started, None
+        self._told(self.name, text, is_error)
+        if started is not None:
+            started.callback(None)
 
     def ended(self, reason: Failure) -> None:
         """The process ended."""
         self._transport = None
         self.status = _status(reason)
         if self._stopped is not None:
+            if not self._was_ready and self.status == 256 + signal.SIGTERM:
+                # It was ended before it took the signal for a stop: it had opened nothing yet.
+                self.status = 0
             self._end()
         elif self._started is not None:
-            self.state = "stopped"
-            started, self._started = self._started, None
-            started.errback(StartFailed(self.status, (
-                f"the broker {self.name} did not start: {self.last_error or self._how()}")))
+            last = self.last_error.removeprefix(_PREFIX)
+            self._fail_start(self.status, f"it {self._how()}"
+                             + (f", and its last line was: {last}" if last else ""))
         else:
-            self._wait()
+            seconds = self._reactor.seconds() - self._since
+            if seconds > BACK_OFF_MAX:
+                self._back_off = BACK_OFF_FIRST
+            self._wait(f"{self._how()} after {seconds:.0f} s")
+
+    def _fail_start(self, status: int, why: str) -> None:
+        self.state = "stopped"
+        assert self._started is not None
+        started, self._started = self._started, None
+        started.errback(StartFailed(status, f"the broker {self.name} did not start: {why}"))
 
     def _end(self) -> None:
         self.state = "stopped"
         assert self._stopped is not None
         self._stopped.callback(None)
 
-    def _wait(self) -> None:
-        """Start it again after a while, which is longer each time that it ends soon."""
-        seconds = self._reactor.seconds() - self._since
-        if seconds > BACK_OFF_MAX:
-            self._back_off = BACK_OFF_FIRST
-        self.log.error(
-            "the broker {name} {how} after {seconds:.0f} s; it is started again in "
-            "{back_off:.0f} s", name=self.name, how=self._how(), seconds=seconds,
-            back_off=self._back_off)
+    def _wait(self, what: str) -> None:
+        """Start it again after a while, which is longer each time that it ends soon.
+
+        :param what: happened to it.
+        """
+        self.log.error("the broker {name} {what}; it is started again in {back_off:.0f} s",
+                       name=self.name, what=what, back_off=self._back_off)
         self.state = "waiting"
         self._waiting = self._reactor.callLater(self._back_off, self._again)
         self._back_off = min(2 * self._back_off, BACK_OFF_MAX)
@@ -171,7 +196,10 @@ class BrokerProcess:
     def _again(self) -> None:
         self._waiting = None
         self.restarts += 1
-        self._spawn()
+        try:
+            self._spawn()
+        except OSError as error:
+            self._wait(f"cannot be started: {_no_process(error)}")
 
     def _how(self) -> str:
         if self.status > 255:
@@ -200,6 +228,10 @@ class _Output(ProcessProtocol):
             if rest:
                 self._owner.printed(rest, is_error=descriptor == 2)
         self._owner.ended(reason)
+
+
+def _no_process(error: OSError) -> str:
+    return f"no process can be made for it: {error.strerror or error}"
 
 
 def _status(reason: Failure) -> int:

@@ -1,7 +1,7 @@
 """The process of one broker of several: ``twistmq``, for as long as its supervisor is there.
 
 It has a process group of its own, so that Ctrl-C on a terminal reaches the supervisor alone, which
-stops it. A supervisor that was killed leaves the other end of standard input closed: then this
+stops it; that is so before anything large is imported. A supervisor that was killed leaves the other end of standard input closed: then this
 process stops as by SIGTERM.
 
 Source: design of twistmq.
@@ -14,9 +14,6 @@ import signal
 import sys
 import threading
 from typing import Final
-
-from twistmq.broker.edge.command_line import main
-from twistmq.broker.edge.readiness import NOTIFY_SOCKET
 
 __all__ = ["run"]
 
@@ -32,6 +29,9 @@ def _stop_without_supervisor() -> None:
 def run() -> int:
     """Run the command line; :returns: the exit status."""
     os.setpgid(0, 0)
+    from twistmq.broker.edge.command_line import main
+    from twistmq.broker.edge.readiness import NOTIFY_SOCKET
+
     # The supervisor is the service that systemd knows.
     os.environ.pop(NOTIFY_SOCKET, None)
     threading.Thread(target=_stop_without_supervisor, name="supervisor watch", daemon=True).start()

@@ -100,7 +100,9 @@ class SupervisorService(Service):
             failure = error.subFailure.value
             if not isinstance(failure, StartFailed) or self._stopping:
                 raise CancelledError from None
-            raise StartRefused(min(failure.status, EXIT_FAILED), str(failure)) from None
+            # A broker that ends with 0 before it answers has not started either.
+            raise StartRefused(
+                min(failure.status or EXIT_FAILED, EXIT_FAILED), str(failure)) from None
         for pages in self.hooks.supervisor_pages(self.settings, self):
             try:
                 self._ports.append(serve_http(

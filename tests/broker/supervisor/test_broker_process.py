@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import Clock
+from twisted.logger import Logger, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -50,11 +52,15 @@ class SpawningClock(Clock):
     def __init__(self) -> None:
         super().__init__()
         self.spawned: list[Spawned] = []
+        #: Why there is no process; None: there is.
+        self.fault: OSError | None = None
 
     def spawnProcess(
         self, protocol: ProcessProtocol, executable: str, args: Sequence[str], env: Any
     ) -> Spawned:
-        """Note it."""
+        """Note it; :raises OSError: when there is a fault."""
+        if self.fault is not None:
+            raise self.fault
         self.spawned.append(Spawned(protocol, args, 100 + len(self.spawned)))
         return self.spawned[-1]
 
@@ -103,7 +109,8 @@ class BrokerProcessTests(SynchronousTestCase):
         self.process.end(255)
         error = self.failureResultOf(started, StartFailed).value
         self.assertEqual((error.status, str(error)), (
-            255, "the broker b-0 did not start: twistmq: port in use"))
+            255, "the broker b-0 did not start: it ended with status 255, and its last line was: "
+                 "port in use"))
         self.clock.advance(BACK_OFF_MAX)
         self.assertEqual(len(self.clock.spawned), 1)
 
@@ -120,6 +127,74 @@ class BrokerProcessTests(SynchronousTestCase):
             self.assertEqual(len(self.clock.spawned), count + 1)
         self.assertEqual(self.broker.restarts, 8)
         self.assertEqual(self.process.arguments[-1], "start=9")
+
+    def test_a_first_start_without_a_process_fails(self) -> None:
+        """The system has no process for it: the start fails and says so."""
+        self.clock.fault = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        error = self.failureResultOf(self.broker.start(), StartFailed).value
+        self.assertEqual((error.status, str(error)), (
+            255, "the broker b-0 did not start: no process can be made for it: Resource "
+                 "temporarily unavailable"))
+        self.successResultOf(self.broker.stop())
+
+    def test_a_later_start_without_a_process_is_tried_again(self) -> None:
+        """Each try is a line of the log, and the waits get longer."""
+        self.start()
+        lines: list[str] = []
+        self.patch(BrokerProcess, "log", Logger(observer=lambda event: lines.append(
+            formatEvent(event))))
+        self.process.end(1)
+        self.clock.fault = OSError(errno.ENOMEM, "Cannot allocate memory")
+        self.clock.advance(1)
+        self.assertEqual((self.broker.state, lines), ("waiting", [
+            "the broker b-0 ended with status 1 after 0 s; it is started again in 1 s",
+            "the broker b-0 cannot be started: no process can be made for it: Cannot allocate "
+            "memory; it is started again in 2 s"]))
+        self.clock.fault = None
+        self.clock.advance(2)
+        self.assertEqual((self.broker.state, len(self.clock.spawned)), ("starting", 2))
+
+    def test_a_stop_before_it_answers_is_a_clean_one(self) -> None:
+        """SIGTERM ends a process that has yet to import; one that answered ends by itself."""
+        started = self.broker.start()
+        self.broker.stop()
+        self.process.end(number=signal.SIGTERM)
+        self.assertEqual((self.broker.state, self.broker.status), ("stopped", 0))
+        self.assertNoResult(started)
+
+    def test_a_signal_that_ends_a_broker_is_no_clean_stop(self) -> None:
+        """It had answered, or the signal was another one."""
+        self.start()
+        self.broker.stop()
+        self.process.end(number=signal.SIGTERM)
+        self.assertEqual(self.broker.status, 256 + signal.SIGTERM)
+        other = BrokerProcess(self.clock, "b-1", self.arguments, lambda *line: None)
+        other.start()
+        other.stop()
+        self.process.end(number=signal.SIGKILL)
+        self.assertEqual(other.status, 256 + signal.SIGKILL)
+
+    def test_what_a_former_process_said_is_no_reason(self) -> None:
+        """The last line is that of the process that ended."""
+        self.start()
+        self.process.protocol.childDataReceived(2, b"old\n")
+        self.process.end(1)
+        self.clock.advance(1)
+        self.assertEqual(self.broker.last_error, "")
+
+    def test_nothing_is_imported_from_the_working_directory(self) -> None:
+        """Python is told to leave it out of its path."""
+        self.broker.start()
+        self.assertEqual(self.process.arguments[1], "-P")
+
+    def test_it_is_ready_when_its_boot_line_is_told(self) -> None:
+        """Who is told the line finds it ready."""
+        states: list[str] = []
+        broker = BrokerProcess(
+            self.clock, "b-0", self.arguments, lambda *line: states.append(broker.state))
+        broker.start()
+        self.process.protocol.childDataReceived(1, BOOT)
+        self.assertEqual(states, ["ready"])
 
     def test_a_long_life_makes_the_wait_short_again(self) -> None:
         """After a minute of life the next wait is the first one again."""

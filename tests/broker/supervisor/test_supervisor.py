@@ -249,6 +249,27 @@ class SupervisorTests(SupervisorTestCase):
         self.process.wait(PATIENCE)
         self.assertNotIn("was ended by signal", log.read_text())
 
+    def test_output_that_nobody_reads_keeps_no_start(self) -> None:
+        """The reader goes after the first line: all come up, and one signal stops them."""
+        self.launch(*TWISTMQ)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        log = self.data / "logs/brokers.log"
+        until(lambda: log.exists() and "2 brokers are up" in log.read_text(), "the start")
+        self.assertEqual(self.stop(), 0)
+        self.assertNotIn("Traceback", log.read_text())
+
+    def test_a_stop_during_the_start_is_a_clean_one(self) -> None:
+        """The brokers still import: the status is 0, and nothing is left."""
+        self.launch(*TWISTMQ)
+        until(lambda: broker_processes(self.data), "the brokers' processes")
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        seen = self.process.stdout.read()
+        self.assertEqual(self.process.wait(PATIENCE), 0, msg=seen)
+        self.assertNotIn("cleanly", seen)
+        self.assertEqual(broker_processes(self.data), {})
+
     def test_systemd_hears_when_all_answer(self) -> None:
         """READY=1 comes when all brokers answer, STOPPING=1 when the supervisor stops."""
         self.data.mkdir()

@@ -1,0 +1,51 @@
+"""The brokers of one command as a service, with processes that are none."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.supervisor.test_broker_process import BOOT, SpawningClock
+from twistmq.broker.edge import boot
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.supervisor.child_command import ChildCommand
+from twistmq.broker.supervisor.members import members_of
+from twistmq.broker.supervisor.service import SupervisorService
+
+
+class SupervisorServiceTests(SynchronousTestCase):
+    """Two brokers."""
+
+    def setUp(self) -> None:
+        self.clock = SpawningClock()
+        settings = boot.broker_settings(None, {
+            "brokerName": "b", "storePathRootDir": self.mktemp()})
+        self.service = SupervisorService(
+            self.clock, settings, members_of(settings, 2), ChildCommand(2, None, {}), Hooks([]),
+            None, lambda *line: None)
+        self.service.startService()
+
+    def test_it_has_started_when_all_answer(self) -> None:
+        """The first one that answers is not enough."""
+        first, second = self.clock.spawned
+        first.protocol.childDataReceived(1, BOOT)
+        self.assertNoResult(self.service.started)
+        second.protocol.childDataReceived(1, BOOT)
+        self.assertIs(self.successResultOf(self.service.started), self.service)
+
+    def test_a_broker_that_ends_with_0_before_it_answers_fails_the_start(self) -> None:
+        """The status of the start is that of a failure."""
+        self.clock.spawned[1].end(0)
+        error = self.failureResultOf(self.service.started, boot.StartRefused).value
+        self.assertEqual((error.status, str(error)), (
+            255, "the broker b-1 did not start: it ended with status 0"))
+
+    def test_a_start_without_a_process_fails(self) -> None:
+        """The reason is told."""
+        self.clock.fault = OSError(11, "Resource temporarily unavailable")
+        settings = self.service.settings
+        service = SupervisorService(
+            self.clock, settings, members_of(settings, 2), ChildCommand(2, None, {}), Hooks([]),
+            None, lambda *line: None)
+        service.startService()
+        error = self.failureResultOf(service.started, boot.StartRefused).value
+        self.assertIn("no process can be made for it", str(error))
