@@ -73,7 +73,8 @@ def _read_accounts(settings: Settings, now_ms: Callable[[], int]) -> AccountTabl
 _SETTINGS: Final = (
     Setting("rocketmqHome", "path", _home,
             "The folder whose conf/ holds the accounts; empty: the one above storePathRootDir.",
-            source="BrokerConfig", default_text="$ROCKETMQ_HOME", at_start=True),
+            source="BrokerConfig", default_text="$ROCKETMQ_HOME", at_start=True,
+            of_each="above_store"),
     Setting("rocketmq.acl.plain.file", "path", "conf/plain_acl.yml",
             "The file new accounts are written to, below rocketmqHome; Apache's system "
             "property of this name.", source="PlainPermissionManager", at_start=True),

@@ -14,7 +14,7 @@ import os
 import socket
 from typing import Final
 
-from twistmq.broker.config.settings import LONG_MAX, Setting
+from twistmq.broker.config.settings import LONG_MAX, OWN_FILE, Setting
 from twistmq.broker.constants import TOPIC_QUEUES_MAX
 
 __all__ = ["NAMESRV_OPEN", "broker_rows", "local_address", "namesrv_rows", "up_rows"]
@@ -149,6 +149,10 @@ BROKER_CONFIG: Final = (
                                          "DATA/broker.conf", at_start=True),
     Setting("configBlackList", "text", "configBlackList;brokerConfigPath",
             "Settings that no tool may change, separated by semicolons.", source=_BROKER),
+    Setting(OWN_FILE, "path", "",
+            "A file that is read after that of -c, if it is there, and in which changed settings "
+            "are saved. Each broker of --brokers has one, config/broker.conf in its store.",
+            default_text="none", at_start=True, is_fixed=True, of_each="own_file"),
 )
 
 #: Where and how messages are kept.

@@ -3,7 +3,8 @@
 Every setting is one :class:`Setting` row: from it come parsing, the checks, ``-p`` and the table in
 SETTINGS.md. The rows are in ``setting_rows``; a plugin adds its own through ``register_settings``.
 Names and defaults are Apache's, so a ``broker.conf`` written for Apache's broker works; settings
-of ours have a dot in their names. The command line wins over the file, the file over defaults.
+of ours have a dot in their names. The command line wins over the file, the file over defaults. A
+broker of several has a second file, which wins over the one that all of them read.
 
 Further rules of a start are :class:`SettingCheck` objects. A start, the doctor and a change by a
 tool run the same ones.
@@ -32,7 +33,7 @@ from twistmq.broker.config.properties_file import decode_properties, parse_prope
 from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
 
-__all__ = ["INT_MAX", "LONG_MAX", "OfEach", "Setting", "SettingCheck", "SettingKind",
+__all__ = ["INT_MAX", "LONG_MAX", "OWN_FILE", "OfEach", "Setting", "SettingCheck", "SettingKind",
            "SettingValue", "Settings", "similar_name"]
 
 #: The greatest values of Java's int and long.
@@ -43,8 +44,11 @@ SettingValue = bool | int | float | str | tuple[str, ...]
 #: ``path`` is a text in which ``~`` is the home directory; ``names`` are separated by commas.
 SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
 #: How the values of several brokers of one command differ; see :class:`Setting`.
-OfEach = Literal["", "name", "port", "folder", "inner_port", "inner_host"]
+OfEach = Literal["", "name", "port", "folder", "inner_port", "inner_host", "above_store",
+                 "own_file", "one_broker"]
 
+#: The setting that names a broker's own file.
+OWN_FILE: Final = "settings.own_file"
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
 #: How alike an unknown name and a setting's must be for a slip, 0.0 to 1.0.
@@ -79,7 +83,12 @@ class Setting:
     :param of_each: how the value differs where one command runs several brokers. "name": with the
         broker's number behind it; "port": 10 higher for each; "folder": a folder below it, with the
         broker's name; "inner_port", "inner_host": of pages that the supervisor asks and serves in
-        the brokers' place. Empty: all have the same.
+        the brokers' place; "above_store": all have the same, where it is empty the folder above
+        storePathRootDir of the command; "own_file": a file in the folder of its store;
+        "one_broker": it is refused with more than one, since all would have the same. Empty: all
+        have the same.
+    :param only_with: the value of another setting, as "NAME=VALUE", without which nothing reads
+        this one: a port that is not listened on meets no other.
     """
 
     name: str
@@ -98,6 +107,7 @@ class Setting:
     is_secret: bool = False
     provides: tuple[str, ...] = ()
     of_each: OfEach = ""
+    only_with: str = ""
 
     def default_value(self) -> SettingValue:
         value = self.default() if callable(self.default) else self.default
@@ -221,21 +231,37 @@ class Settings:
         file: str | os.PathLike[str] | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Defaults, then a file, then what the command line gave.
+        """Defaults, then a file, then the broker's own, then what the command line gave.
 
-        :raises SettingsError: when the file cannot be read or a value has no meaning.
+        The own file may be there only since a tool changed a setting.
+
+        :raises SettingsError: when a file cannot be read or a value has no meaning.
         """
         settings = cls(rows)
         if file is not None:
-            settings.file = os.fspath(file)
-            settings.is_file_read = True
-            text, _ = _read(settings.file)
-            for entry in parse_properties(text, settings.file):
-                settings._take(entry.key, entry.value, f"{settings.file}:{entry.first}")
+            settings._take_file(os.fspath(file))
+        if settings.has(OWN_FILE):
+            if OWN_FILE in (overrides or {}):
+                settings._take(OWN_FILE, (overrides or {})[OWN_FILE], COMMAND_LINE)
+            if own := settings.text(OWN_FILE):
+                settings._take_file(own, is_optional=True)
         settings._overridden = frozenset(overrides or ())
         for name, value in (overrides or {}).items():
             settings._take(name, value, COMMAND_LINE)
         return settings
+
+    def _take_file(self, file: str, *, is_optional: bool = False) -> None:
+        """Read a file; changes are saved in the last one that is read.
+
+        :param is_optional: whether it need not be there yet.
+        """
+        self.file = file
+        self.is_file_read = True
+        if is_optional and not os.path.exists(file):
+            return
+        text, _ = _read(file)
+        for entry in parse_properties(text, file):
+            self._take(entry.key, entry.value, f"{file}:{entry.first}")
 
     def add_rows(self, rows: Iterable[Setting]) -> None:
         """Declare more settings; a text kept for one of them is parsed now.
@@ -266,6 +292,10 @@ class Settings:
     @property
     def rows(self) -> list[Setting]:
         return list(self._rows.values())
+
+    def row(self, name: str) -> Setting:
+        """The row that declares a setting."""
+        return self._rows[name]
 
     def is_given(self, name: str) -> bool:
         """Whether a setting has its value from the file, the command line or :meth:`put`."""
@@ -431,6 +461,11 @@ class Settings:
     def is_provided(self, name: str, value: str) -> bool:
         """Whether a plugin gives a value of a setting its meaning; see ``Setting.provides``."""
         return any(f"{name}={value}" in row.provides for row in self.rows)
+
+    def is_read(self, row: Setting) -> bool:
+        """Whether anything reads a setting with the other settings as they are."""
+        name, _, value = row.only_with.partition("=")
+        return not name or (name in self._rows and setting_text(self._values[name]) == value)
 
     def has(self, name: str) -> bool:
         """Whether a row declares the setting."""

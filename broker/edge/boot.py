@@ -123,7 +123,7 @@ def broker_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
     :raises SettingsError: when they cannot be a broker's.
     """
     settings = Settings.load(broker_rows(), file, overrides)
-    settings.file = file or settings.text("brokerConfigPath")
+    settings.file = settings.file or settings.text("brokerConfigPath")
     if (bound := settings.text("bindAddress")) not in WILDCARDS:
         # The port for slaves is opened there alone, so no other address leads to it.
         settings.put_default("brokerIP2", bound)
@@ -145,7 +145,7 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
     if file is None and os.path.exists(own):
         file = own
     settings = Settings.load(up_rows(), file, overrides)
-    settings.file = file or own
+    settings.file = settings.file or own
     settings.is_file_read = True
     for name, place in (("storePathRootDir", "store"), ("log.dir", "logs"),
                         ("kvConfigPath", "namesrv/kvConfig.json"),

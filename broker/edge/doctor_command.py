@@ -107,7 +107,8 @@ def examine_brokers(
     try:
         members = members_of(settings, count)
     except SettingsError as error:
-        return [*found, broken("brokers", str(error), "choose other ports, or fewer brokers")]
+        return [*found, broken("brokers", str(error), "choose another value, leave it out, or "
+                                                      "start fewer brokers")]
     said = {(each.check, each.text) for each in found}
     for member in members:
         of_it = _examine_server(host, kind, data, file, {**overrides, **member.values},

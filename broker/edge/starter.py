@@ -83,13 +83,13 @@ class Starter:
         self._print(f"twistmq: {text}", sys.stderr)
 
     def _print(self, line: str, stream: TextIO) -> None:
-        """Print a line, if the terminal is told; one that nobody reads any more keeps no start."""
+        """Print a line, if the terminal is told; a closed output does not stop a start."""
         if not self._prints:
             return
         try:
             print(line, file=stream, flush=True)
         except OSError:
-            # What could not be written would be tried again, and fail, at the end of the process.
+            # Python keeps the line, and would fail to write it at the end of the process.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

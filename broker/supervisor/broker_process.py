@@ -40,7 +40,7 @@ _BOOT: Final = b"The broker["
 #: A line without an end is cut here, bytes.
 _LINE_MAX: Final = 1 << 16
 _CHILD: Final = "twistmq.broker.supervisor.child"
-#: What the lines on standard error begin with.
+#: The beginning of lines on standard error.
 _PREFIX: Final = "twistmq: "
 
 

@@ -1,8 +1,8 @@
 """The process of one broker of several: ``twistmq``, for as long as its supervisor is there.
 
 It has a process group of its own, so that Ctrl-C on a terminal reaches the supervisor alone, which
-stops it; that is so before anything large is imported. A supervisor that was killed leaves the other end of standard input closed: then this
-process stops as by SIGTERM.
+stops it. It has it before anything large is imported. A supervisor that was killed leaves the other
+end of standard input closed: then this process stops as by SIGTERM.
 
 Source: design of twistmq.
 """

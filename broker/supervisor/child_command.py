@@ -26,13 +26,16 @@ class ChildCommand:
     """A command ``twistmq broker``, but for the settings that each broker has of its own.
 
     :param count: how many brokers are started with it.
-    :param file: of settings; all brokers read it, and a tool's changes are saved there.
+    :param file: of settings, absolute: brokers may start in another working directory. All of them
+        read it.
     :param overrides: settings of the command line.
+    :param is_optional: whether the file need not be there; else a broker does not start without it.
     """
 
     count: int
     file: str | None
     overrides: Mapping[str, str]
+    is_optional: bool = False
 
     def arguments(self, values: Mapping[str, str]) -> list[str]:
         """The arguments for one broker.
@@ -51,8 +54,10 @@ class ChildCommand:
         return boot.broker_settings(self._file(), {**self.overrides, **values})
 
     def _file(self) -> str | None:
-        """The file, which may be there only since a tool changed a setting."""
-        return self.file if self.file is not None and os.path.exists(self.file) else None
+        """The file to read."""
+        if self.file is None or (self.is_optional and not os.path.exists(self.file)):
+            return None
+        return self.file
 
 
 def child_command(
@@ -72,8 +77,9 @@ def child_command(
         return None
     count = broker_count(brokers)
     if kind == "broker":
-        return ChildCommand(count, file, overrides)
+        return ChildCommand(count, None if file is None else os.path.abspath(file), overrides)
     of_namesrv = {row.name for row in up_rows()} - {row.name for row in broker_rows()}
     own = {name: text for name, text in overrides.items() if name not in of_namesrv}
-    return ChildCommand(count, settings.file, {
-        **{name: settings.text(name) for name in _OF_UP}, **own})
+    assert settings.file is not None
+    return ChildCommand(count, os.path.abspath(settings.file), {
+        **{name: settings.text(name) for name in _OF_UP}, **own}, is_optional=file is None)

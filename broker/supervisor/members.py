@@ -27,6 +27,9 @@ BROKERS_MAX: Final = 64
 PORT_STEP: Final = 10
 _PORT_MAX: Final = 65_535
 _LOCAL: Final = "127.0.0.1"
+_STORE: Final = "storePathRootDir"
+#: A broker's own file of settings, below its store.
+_OWN_FILE: Final = os.path.join("config", "broker.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +64,29 @@ def members_of(settings: Settings, count: int) -> list[Member]:
     """The brokers, with the settings in which each differs.
 
     :param settings: those of the command, with the rows of plugins.
-    :raises SettingsError: when ports are out of bounds, or two of them are one.
+    :raises SettingsError: when ports are out of bounds, two of them are one, or a setting that all
+        would have can be that of one only.
     """
-    taken: dict[int, str] = {}
-    if settings.has("namesrv.port") and settings.int("namesrv.port"):
-        taken[settings.int("namesrv.port")] = "the name server"
+    ports = _Ports(settings)
     found = []
     for index in range(count):
         name = f"{settings.text('brokerName')}-{index}"
         values = {"log.dir": log_folder(settings), "isolateLogEnable": "true"}
         for row in settings.rows:
-            value = _WAYS[row.of_each](settings, row, index, name) if row.of_each else None
+            if row.of_each == "one_broker" and count > 1 and settings.value(row.name):
+                raise settings.error(row.name, f"would be that of all {count} brokers, and can be "
+                                               "that of one only")
+            value = _WAYS[row.of_each](settings, row, index, name) if row.of_each in _WAYS else None
             if value is not None:
                 values[row.name] = value
         for row in settings.rows:
-            if row.of_each == "port":
-                _take_port(settings, row, int(values[row.name]), name, taken)
+            if row.of_each in ("port", "inner_port"):
+                ports.take(row, int(values[row.name]), f"the broker {name}")
         found.append(Member(index, name, values))
+    if settings.has("namesrv.port"):
+        for each, port in inner_values(settings, count).items():
+            if isinstance(port, int):
+                ports.take(settings.row(each), port, "the name server")
     return found
 
 
@@ -108,7 +117,21 @@ def _inner_port(settings: Settings, row: Setting, index: int, name: str) -> str:
 def _folder(settings: Settings, row: Setting, index: int, name: str) -> str | None:
     if not settings.is_given(row.name) and not row.default_value():
         return None  # it follows from another folder
-    return os.path.join(setting_text(settings.value(row.name)), name)
+    # A broker may start in another working directory than the command: twistd has --rundir.
+    return os.path.abspath(os.path.join(setting_text(settings.value(row.name)), name))
+
+
+def _above_store(settings: Settings, row: Setting, index: int, name: str) -> str | None:
+    if settings.text(row.name):
+        return None
+    return os.path.dirname(os.path.abspath(settings.text(_STORE)))
+
+
+def _own_file(settings: Settings, row: Setting, index: int, name: str) -> str:
+    if settings.is_given(row.name):
+        raise settings.error(row.name, "is that of one broker: each of --brokers has one in the "
+                                       "folder of its store")
+    return os.path.abspath(os.path.join(settings.text(_STORE), name, _OWN_FILE))
 
 
 def _inner_host(settings: Settings, row: Setting, index: int, name: str) -> str:
@@ -118,24 +141,43 @@ def _inner_host(settings: Settings, row: Setting, index: int, name: str) -> str:
 #: Each gives the text of a setting of one broker, or None: it has the value of the command.
 _WAYS: Final[dict[OfEach, Callable[[Settings, Setting, int, str], str | None]]] = {
     "name": _name, "port": _port, "folder": _folder, "inner_port": _inner_port,
-    "inner_host": _inner_host,
+    "inner_host": _inner_host, "above_store": _above_store, "own_file": _own_file,
 }
 
 
-def _take_port(
-    settings: Settings, row: Setting, port: int, name: str, taken: dict[int, str]
-) -> None:
-    """:raises SettingsError: when there is no such port, or another has it."""
-    if not port:
-        return
-    if port > _PORT_MAX:
-        raise settings.error(row.name, f"leaves no port for the broker {name}: {port} is above "
-                                       f"{_PORT_MAX}")
-    ports = [port]
-    if row.name == "listenPort" and port > VIP_PORT_DISTANCE:
-        ports.append(port - VIP_PORT_DISTANCE)
-    for each in ports:
-        if each in taken:
-            raise settings.error(row.name, f"gives the broker {name} the port {each}, which is "
-                                           f"that of {taken[each]}")
-        taken[each] = f"the broker {name} ({row.name})"
+class _Ports:
+    """The ports of all servers of a command, each of which one server has.
+
+    Those that are known before there is a broker are taken at once.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        #: The server that has each.
+        self._taken: dict[int, str] = {}
+        for row in settings.rows:
+            if row.name == "namesrv.port":
+                self.take(row, settings.int(row.name), "the name server")
+            elif row.of_each == "inner_port":
+                self.take(row, settings.int(row.name), "the supervisor")
+
+    def take(self, row: Setting, port: int, who: str) -> None:
+        """Take a port of a server, if one is listened on.
+
+        :param who: the server.
+        :raises SettingsError: when there is no such port, or another server has it.
+        """
+        settings = self._settings
+        if not port or not settings.is_read(row):
+            return
+        if port > _PORT_MAX:
+            raise settings.error(
+                row.name, f"leaves no port for {who}: {port} is above {_PORT_MAX}")
+        ports = [port]
+        if row.name == "listenPort" and port > VIP_PORT_DISTANCE:
+            ports.append(port - VIP_PORT_DISTANCE)
+        for each in ports:
+            if each in self._taken:
+                raise settings.error(row.name, f"gives {who} the port {each}, which is that of "
+                                               f"{self._taken[each]}")
+            self._taken[each] = f"{who} ({row.name})"

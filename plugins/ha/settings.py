@@ -26,7 +26,8 @@ FAULT_AFTER_MS: Final = 30_000
 SETTINGS: Final = (
     Setting("haMasterAddress", "text", "",
             "The address that a slave connects to, HOST:PORT with haListenPort of its master.",
-            source=_STORE, default_text="as name servers say", provides=("brokerRole=SLAVE",)),
+            source=_STORE, default_text="as name servers say", provides=("brokerRole=SLAVE",),
+            of_each="one_broker"),
     Setting("haSendHeartbeatInterval", "int", 5000,
             "The silence after which master and slave write to each other.", unit="ms", least=1,
             source=_STORE),
@@ -59,7 +60,8 @@ SETTINGS: Final = (
             "such thing.", at_start=True),
     Setting("ha.master", "text", "",
             "The address that a slave asks for its master's log and tables, HOST:PORT with "
-            "listenPort of its master.", default_text="as name servers say"),
+            "listenPort of its master.", default_text="as name servers say",
+            of_each="one_broker"),
     Setting("ha.full_copy", "flag", True,
             "Whether a slave with an empty log begins with the oldest message of its master. If "
             "not, it begins with the last commit-log file."),

@@ -58,7 +58,8 @@ _SETTINGS: Final = (
             choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
     Setting("metricsPromExporterPort", "int", 5557,
             "The port of /metrics and /health; 0 takes a free one.",
-            most=65_535, source="BrokerConfig", at_start=True, of_each="inner_port"),
+            most=65_535, source="BrokerConfig", at_start=True, of_each="inner_port",
+            only_with="metricsExporterType=PROM"),
     Setting("metricsPromExporterHost", "text", "",
             "The address that port is bound to. Every client that reaches it sees the names of "
             "topics and groups.", source="BrokerConfig", default_text="bindAddress",

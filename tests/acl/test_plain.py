@@ -19,6 +19,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.supervisor.members import members_of
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.bodies import HeartbeatData
@@ -109,6 +110,17 @@ class HomeTests(SynchronousTestCase):
             os.environ["ROCKETMQ_HOME"] = "/opt/rocketmq"
             self.assertEqual(self.home(storePathRootDir="/data/store"), "/opt/rocketmq")
             self.assertEqual(self.home(rocketmqHome="/home/mq"), "/home/mq")
+
+    def test_brokers_of_one_command_have_one_home(self) -> None:
+        """Their stores are folders below the command's, whose home is that of all."""
+        rows = [*broker_rows(), *plain.Plugin.register_settings()]
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ROCKETMQ_HOME", None)
+            for given, home in (({}, "/data"), ({"rocketmqHome": "/home/mq"}, "/home/mq")):
+                given = {"storePathRootDir": "/data/store", **given}
+                members = members_of(Settings.load(rows, overrides=given), 2)
+                self.assertEqual([self.home(**{**given, **member.values}) for member in members],
+                                 [home, home])
 
     def test_yaml_is_not_imported(self) -> None:
         """A broker without access control does not pay for reading YAML."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from twistmq.broker.config.properties_file import Property, decode_properties, parse_properties
 from twistmq.broker.config.setting_rows import broker_rows, namesrv_rows, up_rows
-from twistmq.broker.config.settings import Setting, Settings
+from twistmq.broker.config.settings import OWN_FILE, Setting, Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.doctor.findings import Finding, Level, broken, fine, warning
 from twistmq.broker.edge.services import declare_plugins
@@ -37,25 +37,16 @@ def read_settings(
     :returns: the settings without what has no meaning; None when nothing is remarkable.
     """
     if kind == "up" and file is None:
-        own = os.path.join(os.path.expanduser(data), "broker.conf")
-        file = own if os.path.exists(own) else None
-    entries: list[Property] = []
-    if file is not None:
-        try:
-            with open(file, "rb") as stream:
-                entries = parse_properties(decode_properties(stream.read())[0], file)
-        except OSError as error:
-            findings.append(broken(_FILE, f"{file}: {error.strerror}",
-                                   "name a file that is there and can be read, with -c"))
-            return None
-        except SettingsError as error:
-            findings.append(broken(_FILE, str(error), "mend that line"))
-            return None
-        findings.append(fine(_FILE, f"{file}, {len(entries)} settings"))
-        findings += _twice(file, entries)
-    rows = {row.name: row for row in _all_rows(kind, entries, overrides, findings)}
-    given = {entry.key: (entry.value, f"{file}:{entry.first}") for entry in entries}
+        of_up = os.path.join(os.path.expanduser(data), "broker.conf")
+        file = of_up if os.path.exists(of_up) else None
+    given: dict[str, tuple[str, str]] = {}
+    if file is not None and not _read_file(file, given, findings):
+        return None
+    own = os.path.expanduser(overrides.get(OWN_FILE, given.get(OWN_FILE, ("", ""))[0]))
+    if own and os.path.exists(own) and not _read_file(own, given, findings):
+        return None
     given |= {name: (text, "command line") for name, text in overrides.items()}
+    rows = {row.name: row for row in _all_rows(kind, given, findings)}
     good: dict[str, str] = {}
     for name, (text, place) in given.items():
         try:
@@ -66,16 +57,39 @@ def read_settings(
             # Only numbers, flags and choices can be wrong here: no secret is shown.
             findings.append(
                 broken(_VALUES, str(error), f"{rows[name].help} {_allowed(rows[name])}"))
+    good.pop(OWN_FILE, None)  # what is in it has been read
     return _checked(kind, data, good, findings)
 
 
+def _read_file(
+    file: str, given: dict[str, tuple[str, str]], findings: list[Finding]
+) -> bool:
+    """Read a file of settings into ``given``: texts, and where they are from, by name.
+
+    :returns: whether it can be read.
+    """
+    try:
+        with open(file, "rb") as stream:
+            entries = parse_properties(decode_properties(stream.read())[0], file)
+    except OSError as error:
+        findings.append(broken(_FILE, f"{file}: {error.strerror}",
+                               "name a file that is there and can be read, with -c"))
+        return False
+    except SettingsError as error:
+        findings.append(broken(_FILE, str(error), "mend that line"))
+        return False
+    findings.append(fine(_FILE, f"{file}, {len(entries)} settings"))
+    findings += _twice(file, entries)
+    given |= {entry.key: (entry.value, f"{file}:{entry.first}") for entry in entries}
+    return True
+
+
 def _all_rows(
-    kind: str, entries: list[Property], overrides: Mapping[str, str], findings: list[Finding]
+    kind: str, given: Mapping[str, tuple[str, str]], findings: list[Finding]
 ) -> list[Setting]:
     """The rows of the kernel and of the plugins that are used."""
-    given = {entry.key: entry.value for entry in entries} | dict(overrides)
     settings = Settings.load(_ROWS[kind](), None, {
-        name: text for name, text in given.items() if name.startswith("plugins.")})
+        name: text for name, (text, _) in given.items() if name.startswith("plugins.")})
     try:
         hooks = declare_plugins(kind, settings)
     except SettingsError as error:

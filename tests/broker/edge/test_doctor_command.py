@@ -350,6 +350,19 @@ class BrokersTests(DoctorTestCase):
         self.assertBroken(self.examine_brokers("2", listenPort="65530"), "brokers",
                           "leaves no port for the broker b-1")
 
+    def test_the_own_file_of_each_is_looked_at(self) -> None:
+        """A value in the file of the second broker has no meaning; the first has none."""
+        own = self.store / "b-1/config/broker.conf"
+        own.parent.mkdir(parents=True)
+        own.write_text("maxMessageSize=x\n")
+        found = self.examine_brokers("2")
+        self.assertBroken(found, "settings", "b-1: maxMessageSize=x", f"{own}:1")
+
+    def test_a_setting_of_one_broker_is_broken(self) -> None:
+        """All would copy from one master."""
+        self.assertBroken(self.examine_brokers("2", **{"ha.master": "h:1"}), "brokers",
+                          "ha.master=h:1", "can be that of one only")
+
     def test_more_brokers_than_cores_are_a_warning(self) -> None:
         """Each broker can use one core."""
         self.assertEqual(cores_finding(2, cores=2).level, Level.OK)

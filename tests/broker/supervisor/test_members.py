@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.config.setting_rows import broker_rows, up_rows
 from twistmq.broker.config.settings import Setting, Settings
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.services import declare_plugins
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 from twistmq.broker.supervisor.members import (
@@ -56,7 +57,8 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual([member.name for member in members], ["b-0", "b-1", "b-2"])
         self.assertEqual(members[2].values, {
             "brokerName": "b-2", "listenPort": "20931", "haListenPort": "20932",
-            "storePathRootDir": "/data/b-2", "log.dir": "/data/logs", "isolateLogEnable": "true"})
+            "storePathRootDir": "/data/b-2", "log.dir": "/data/logs", "isolateLogEnable": "true",
+            "settings.own_file": "/data/b-2/config/broker.conf"})
 
     def test_the_port_0_stays(self) -> None:
         """0 asks for a free port, for each broker."""
@@ -92,6 +94,62 @@ class MembersTests(SynchronousTestCase):
                       "20919, which is that of the name server", str(error))
         self.assertEqual(len(members_of(settings, 1)), 1)
 
+    def test_ports_of_pages_that_meet_are_refused(self) -> None:
+        """Those of brokers, supervisor and name server, where the pages are on."""
+        rows = (Setting("mine.pages", "int", 0, "", of_each="inner_port", only_with="mine.on=true"),
+                Setting("mine.on", "flag", True, ""))
+        for pages, text in (
+                (20921, "gives the broker b-1 the port 20921, which is that of the supervisor"),
+                (20901, "gives the broker b-0 the port 20911, which is that of the broker b-0"),
+                (20891, "gives the broker b-1 the port 20911, which is that of the broker b-0"),
+                (20881, "gives the name server the port 20911, which is that of the broker b-0"),
+                (20000, "gives the supervisor the port 20000, which is that of the name server")):
+            settings = Settings.load([*up_rows(), *rows], None, {
+                "brokerName": "b", "listenPort": "20911", "namesrv.port": "20000",
+                "mine.pages": str(pages)})
+            settings.derive = boot._derive
+            boot._derive(settings)
+            error = self.assertRaises(SettingsError, members_of, settings, 2)
+            self.assertIn(text, str(error))
+            settings.put("mine.on", False)
+            self.assertEqual(len(members_of(settings, 2)), 2)
+
+    def test_folders_are_absolute(self) -> None:
+        """A broker may start in another working directory than the command."""
+        values = members_of(settings_of(storePathRootDir="d"), 1)[0].values
+        self.assertEqual(values["storePathRootDir"], os.path.abspath("d/b-0"))
+        self.assertEqual(values["settings.own_file"], os.path.abspath("d/b-0/config/broker.conf"))
+
+    def test_all_have_the_folder_above_the_stores(self) -> None:
+        """It is above that of the command, not above those of the brokers; one that is given
+        stays."""
+        settings = settings_of()
+        settings.add_rows([Setting("mine.home", "path", "", "", of_each="above_store")])
+        self.assertEqual(members_of(settings, 2)[1].values["mine.home"], "/")
+        settings.put("mine.home", "/home/mq")
+        self.assertNotIn("mine.home", members_of(settings, 2)[1].values)
+
+    def test_what_one_broker_can_have_is_refused(self) -> None:
+        """A master's address would be that of all; an own file is none of the command's."""
+        settings = settings_of(**{"mine.master": "h:1"})
+        settings.add_rows([Setting("mine.master", "text", "", "", of_each="one_broker")])
+        error = self.assertRaises(SettingsError, members_of, settings, 2)
+        self.assertEqual(str(error), "mine.master=h:1 (command line): the value would be that of "
+                                     "all 2 brokers, and can be that of one only")
+        self.assertEqual(len(members_of(settings, 1)), 1)
+        error = self.assertRaises(
+            SettingsError, members_of, settings_of(**{"settings.own_file": "/f"}), 1)
+        self.assertIn("settings.own_file=/f (command line): the value is that of one broker",
+                      str(error))
+
+    def test_masters_are_those_of_one_broker(self) -> None:
+        """The settings of replication that name a master are refused with several brokers."""
+        for name in ("haMasterAddress", "ha.master"):
+            settings = settings_of(**{name: "10.0.0.1:10912"})
+            declare_plugins("broker", settings)
+            error = self.assertRaises(SettingsError, members_of, settings, 2)
+            self.assertIn(f"{name}=10.0.0.1:10912", str(error))
+
     def test_ports_beyond_the_last_are_refused(self) -> None:
         """There is no port for the second broker."""
         error = self.assertRaises(
@@ -124,7 +182,7 @@ class CommandTests(SynchronousTestCase):
 
     def test_the_file_is_read_by_all(self) -> None:
         """The file of settings is given to each; secrets in it are on no command line."""
-        file = self.mktemp()
+        file = os.path.abspath(self.mktemp())
         with open(file, "w") as stream:
             stream.write("tls.server.keyPassword=secret\nbrokerName=of-file\n")
         settings = boot.broker_settings(file, {})
@@ -132,6 +190,48 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(command.arguments({"listenPort": "1"}),
                          ["broker", "-c", file, "listenPort=1"])
         self.assertEqual(command.settings({"listenPort": "1"}).text("brokerName"), "of-file")
+
+    def test_the_file_is_absolute(self) -> None:
+        """twistd changes its working directory between the reading and the brokers' start."""
+        with open("rel.conf", "w") as stream:
+            stream.write("")
+        command = command_of("broker", settings_of(), "rel.conf", {})
+        self.assertEqual(command.file, os.path.abspath("rel.conf"))
+
+    def test_a_file_that_is_gone_is_still_asked_for(self) -> None:
+        """A broker that is started again must not come up with defaults; DATA/broker.conf may be
+        absent."""
+        data, file = self.mktemp(), os.path.abspath(self.mktemp())
+        for found in (command_of("broker", settings_of(), file, {}),
+                      command_of("up", boot.up_settings(data, os.devnull, {}), file, {})):
+            self.assertIn("-c", found.arguments({}))
+        found = command_of("up", boot.up_settings(data, None, {}), None, {})
+        self.assertNotIn("-c", found.arguments({}))
+        os.mkdir(data)
+        with open(f"{data}/broker.conf", "w") as stream:
+            stream.write("")
+        self.assertEqual(found.arguments({})[1:3], ["-c", f"{os.path.abspath(data)}/broker.conf"])
+
+    def test_each_broker_saves_its_changes_in_its_own_file(self) -> None:
+        """What a tool changed in one is read by its next start, and by that of no other."""
+        folder = os.path.abspath(self.mktemp())
+        os.makedirs(folder)
+        file = f"{folder}/broker.conf"
+        with open(file, "w") as stream:
+            stream.write("maxMessageSize=200\nbrokerRole=ASYNC_MASTER\n")
+        overrides = {"brokerName": "b", "storePathRootDir": f"{folder}/store"}
+        settings = boot.broker_settings(file, overrides)
+        command = command_of("broker", settings, file, overrides)
+        first, second = members_of(settings, 2)
+        running = command.settings(first.values)
+        self.assertTrue(running.is_read_back("brokerRole"))
+        running.update({"maxMessageSize": "300"}, save=True)
+        self.assertEqual(command.settings(first.values).int("maxMessageSize"), 300)
+        self.assertEqual(command.settings(second.values).int("maxMessageSize"), 200)
+        with open(file) as stream:
+            self.assertIn("maxMessageSize=200", stream.read())
+        given = command_of("broker", settings, file, {**overrides, "maxMessageSize": "100"})
+        self.assertEqual(given.settings(first.values).int("maxMessageSize"), 100)
 
     def test_under_up_brokers_listen_where_up_does(self) -> None:
         """Brokers of ``up`` listen on the loopback address, and save settings in its file."""
