@@ -1,5 +1,9 @@
 """The stores of new brokers: they are given the topics and groups that the others have.
 
+A store is new that has neither saved topics nor a file of the commit log; its folder may be there,
+as the mount point of a disk. One that has messages and has lost its topics is left to its broker,
+which makes them again from its own queues: topics of the others may have fewer.
+
 Source: design of twistmq.
 """
 
@@ -28,7 +32,7 @@ _log = Logger()
 
 
 def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> list[str]:
-    """Give brokers without a store the topics and groups that the others have.
+    """Give brokers with a new store the topics and groups that the others have.
 
     Queues of a topic lie on all brokers, so a new one takes part in the topics that there are.
     Messages and offsets are not copied: offsets of messages it does not have mean nothing.
@@ -37,8 +41,8 @@ def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> 
     :raises StoreDamaged: when the tables that there are cannot be read.
     """
     folders = {member.name: member.values["storePathRootDir"] for member in members}
-    having = [folder for folder in folders.values() if io.exists(_path(folder, _TOPICS))]
-    new = [name for name, folder in folders.items() if not io.exists(folder)]
+    having = [folder for folder in folders.values() if _has_topics(io, folder)]
+    new = [member.name for member in members if _is_new(io, member)]
     if not (having and new):
         return []
     own = {settings.text("brokerClusterName"), *folders}
@@ -54,12 +58,30 @@ def give_tables(io: IStoreIO, settings: Settings, members: Sequence[Member]) -> 
         for name, group in of_groups.subscription_group_table.items():
             groups.subscription_group_table.setdefault(name, group)
     for name in new:
-        for file, body in ((_TOPICS, topics), (_GROUPS, groups)):
+        # The topics last: a store without them is still new after a crash between the two.
+        for file, body in ((_GROUPS, groups), (_TOPICS, topics)):
             ConfigFile(io, _path(folders[name], file)).save_bytes(body.encode_pretty())
         _log.info("the new broker {name} is given {topics} topics and {groups} groups of the "
                   "others", name=name, topics=len(topics.topic_config_table),
                   groups=len(groups.subscription_group_table))
     return new
+
+
+def _has_topics(io: IStoreIO, folder: str) -> bool:
+    """Whether a store has saved topics, or their backup."""
+    path = _path(folder, _TOPICS)
+    return io.exists(path) or io.exists(f"{path}.bak")
+
+
+def _is_new(io: IStoreIO, member: Member) -> bool:
+    """Whether a broker has yet to store anything."""
+    folder = member.values["storePathRootDir"]
+    log = member.values.get("storePathCommitLog", f"{folder}/commitlog")
+    try:
+        has_messages = any(name.isdecimal() for name in io.list_directory(log))
+    except OSError:
+        has_messages = False
+    return not has_messages and not _has_topics(io, folder)
 
 
 def _read(io: IStoreIO, path: str, kind: type[T]) -> T:

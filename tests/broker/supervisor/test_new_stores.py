@@ -59,6 +59,41 @@ class NewStoresTests(SynchronousTestCase):
         self.assertEqual(self.give(2), [])
         self.assertEqual(self.disk.read_file("/data/b-1/config/topics.json"), before)
 
+    def test_a_folder_that_was_made_before_is_new(self) -> None:
+        """The mount point of a disk has neither topics nor messages."""
+        self.disk.make_directory("/data/b-1/commitlog")
+        self.disk.make_directory("/data/b-1/lost+found")
+        self.assertEqual(self.give(2), ["b-1"])
+        self.assertIn("orders", self.read("/data/b-1/config/topics.json")["topicConfigTable"])
+
+    def test_a_store_with_messages_or_a_backup_is_not_new(self) -> None:
+        """Its broker makes the topics again from its queues, or reads them from the backup."""
+        self.put("/data/b-1/commitlog/00000000000000000000", "")
+        self.put("/data/b-2/config/topics.json.bak", json.dumps(TOPICS))
+        self.assertEqual(self.give(3), [])
+        self.settings = boot.broker_settings(None, {
+            "brokerName": "b", "storePathRootDir": "/data", "storePathCommitLog": "/log"})
+        for name in ("b-1", "b-3"):
+            self.put(f"/log/{name}/00000000000000000000", "")
+        self.assertEqual(self.give(4), [])
+
+    def test_a_crash_between_the_two_tables_is_made_good(self) -> None:
+        """The next start gives both."""
+        self.put("/data/b-1/config/subscriptionGroup.json", json.dumps(
+            {**GROUPS, "subscriptionGroupTable": {}}))
+        written: list[str] = []
+        write = self.disk.write_file_atomically
+
+        def noted(path: str, data: bytes, **options: bool) -> None:
+            written.append(path.rpartition("/")[2])
+            write(path, data, **options)
+
+        self.patch(self.disk, "write_file_atomically", noted)
+        self.assertEqual(self.give(2), ["b-1"])
+        self.assertEqual(written, ["subscriptionGroup.json", "topics.json"])
+        groups = self.read("/data/b-1/config/subscriptionGroup.json")["subscriptionGroupTable"]
+        self.assertIn("billing", groups)
+
     def test_the_first_start_gives_nothing(self) -> None:
         """Where there is no store there is nothing to give."""
         disk = MemoryDisk()
