@@ -5,12 +5,15 @@ Source: design of twistmq.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 
 __all__ = ["BrokerPages", "PageAnswer", "SupervisorPages"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,13 @@ class BrokerPages(Protocol):
         :param path: "/metrics".
         :returns: fires with the answers by the broker's name, in the order of their numbers.
         """
+
+    @property
+    def restarts(self) -> Mapping[str, int]:
+        """How often each broker's process ended and was started again, by the broker's name."""
+
+    def on_thread(self, call: Callable[[], T]) -> Deferred[T]:
+        """Make a call that takes long, such as to join pages of megabytes, on a thread."""
 
 
 @dataclass(frozen=True, slots=True)

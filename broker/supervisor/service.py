@@ -6,10 +6,11 @@ Source: design of twistmq.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
+from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
@@ -26,6 +27,8 @@ from twistmq.broker.supervisor.members import Member
 from twistmq.broker.supervisor.new_stores import give_tables
 
 __all__ = ["SupervisorService"]
+
+T = TypeVar("T")
 
 
 class SupervisorService(Service):
@@ -122,6 +125,17 @@ class SupervisorService(Service):
             port = self.name_server.settings.int(port_setting)
             urls["name server"] = f"http://127.0.0.1:{port}{path}"
         return ask_pages(self._reactor, urls)
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """See BrokerPages."""
+        return {broker.name: broker.restarts for broker in self.brokers}
+
+    def on_thread(self, call: Callable[[], T]) -> Deferred[T]:
+        """See BrokerPages."""
+        made: Deferred[T] = deferToThreadPool(
+            self._reactor, self._reactor.getThreadPool(), call)
+        return made
 
     def stopService(self) -> Deferred[None]:
         """Stop the brokers, all at once, and then the name server, which they still leave."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twistmq.broker.api import MetricFamily, Settings, SettingsError
 from twistmq.broker.api.requests import run_to_completion
@@ -20,6 +19,7 @@ from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
 from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
+from twistmq.plugins.metrics.shared_making import SharedMaking
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, NameServer
@@ -59,8 +59,8 @@ class Exporter:
         self._exposition = exposition
         self._collecting = collecting
         self._run = run
-        #: Those that wait for the scrape that is being made; None: none is.
-        self._waiting: list[Deferred[bytes]] | None = None
+        #: The page of the numbers as they are now.
+        self.scrape = SharedMaking(lambda: self._run(self._make()))
         interface = interface_of(settings)
         try:
             self._port = serve_http(root_page(self.scrape, name, checks),
@@ -80,16 +80,6 @@ class Exporter:
     def stop(self) -> Deferred[None]:
         return self._port.stop()
 
-    def scrape(self) -> Deferred[bytes]:
-        """The page of the numbers as they are now."""
-        answer: Deferred[bytes] = Deferred()
-        if self._waiting is not None:
-            self._waiting.append(answer)
-            return answer
-        self._waiting = [answer]
-        self._run(self._make()).addBoth(self._made)
-        return answer
-
     def _make(self) -> Making[bytes]:
         parts: list[bytes] = []
         for family in (yield from self._collecting()).values():
@@ -98,13 +88,6 @@ class Exporter:
                 yield
         parts.append(self._exposition.of_process())
         return b"".join(parts)
-
-    def _made(self, result: bytes | Failure) -> None:
-        waiting, self._waiting = self._waiting, None
-        if isinstance(result, Failure):
-            self.log.failure("the metrics page failed", failure=result)
-        for answer in waiting or ():
-            answer.callback(result) if isinstance(result, bytes) else answer.errback(result)
 
 
 def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:

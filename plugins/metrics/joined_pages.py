@@ -1,60 +1,127 @@
 """One page of metrics and one of health over all brokers of a supervisor.
 
 Each sample says by ``node_id`` of which broker it is: Apache's metrics have this label already,
-those of the process get it here. A broker that does not answer makes the health page red; the
-others' metrics are served without it.
+those of the process get it here. A broker that does not answer, or whose page cannot be read, makes
+the health page red or is named in the log; the others' metrics are served without it. Pages have
+megabytes with many topics, so they are joined on a thread, once for all that ask at the same time.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.web.resource import Resource
 
 from twistmq.broker.api.observe import BrokerPages, PageAnswer
 from twistmq.plugins.metrics.exposition import GivenFamilies
 from twistmq.plugins.metrics.pages import joined_root_page
+from twistmq.plugins.metrics.shared_making import SharedMaking
 
-__all__ = ["join_health", "join_metrics", "joined_pages"]
+__all__ = ["JoinedMetrics", "join_health", "join_metrics", "joined_pages"]
 
 _PORT: Final = "metricsPromExporterPort"
 _BROKER_LABEL: Final = "node_id"
+_RESTARTS: Final = "twistmq_broker_restarts"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMetrics:
+    """A page of metrics made of those of brokers.
+
+    :param status: 200; 503 when there is no page that can be read.
+    :param text: the page.
+    :param unread: why a page cannot be read, by the broker's name.
+    """
+
+    status: int
+    text: bytes
+    unread: dict[str, str]
+
+
+class _JoinedMetrics:
+    """Makes the page of metrics.
+
+    :param brokers: gives a page of each broker.
+    """
+
+    log = Logger()
+
+    def __init__(self, brokers: BrokerPages) -> None:
+        self._brokers = brokers
+        #: Of the last page.
+        self._unread: dict[str, str] = {}
+
+    async def make(self) -> tuple[int, bytes]:
+        """Ask and join."""
+        answers = await self._brokers.ask(_PORT, "/metrics")
+        restarts = dict(self._brokers.restarts)
+        made = await self._brokers.on_thread(lambda: join_metrics(answers, restarts))
+        for name, why in made.unread.items():
+            if self._unread.get(name) != why:
+                self.log.error("the metrics of the broker {name} cannot be read: {why}",
+                               name=name, why=why)
+        self._unread = made.unread
+        return made.status, made.text
 
 
 def joined_pages(brokers: BrokerPages) -> Resource:
     """The pages; :param brokers: gives a page of each broker."""
-    def metrics() -> Deferred[tuple[int, bytes]]:
-        made: Deferred[tuple[int, bytes]] = brokers.ask(_PORT, "/metrics").addCallback(join_metrics)
-        return made
+    joined = _JoinedMetrics(brokers)
 
     def health() -> Deferred[tuple[int, bytes]]:
         made: Deferred[tuple[int, bytes]] = brokers.ask(_PORT, "/health").addCallback(join_health)
         return made
 
-    return joined_root_page(metrics, health)
+    return joined_root_page(SharedMaking(lambda: Deferred.fromCoroutine(joined.make())),
+                            SharedMaking(health))
 
 
-def join_metrics(answers: Mapping[str, PageAnswer]) -> tuple[int, bytes]:
+def join_metrics(
+    answers: Mapping[str, PageAnswer], restarts: Mapping[str, int] | None = None
+) -> JoinedMetrics:
     """Join pages of metrics.
 
     :param answers: by the broker's name.
-    :returns: the status, 503 when there is no answer at all, and the text.
+    :param restarts: how often each broker was started again; None: they are not told.
     """
     families: dict[str, Any] = {}
-    answered = {name: answer for name, answer in answers.items() if answer.status == 200}
-    for name, answer in answered.items():
-        for family in text_string_to_metric_families(answer.body.decode()):
+    unread: dict[str, str] = {}
+    joined_count = 0
+    for name, answer in answers.items():
+        if answer.status != 200:
+            continue
+        try:
+            found = list(text_string_to_metric_families(answer.body.decode()))
+        except ValueError as error:
+            unread[name] = str(error)
+            continue
+        joined_count += 1
+        for family in found:
             joined = families.setdefault(family.name, family)
             samples = [sample._replace(labels={_BROKER_LABEL: name, **sample.labels})
                        for sample in family.samples]
             joined.samples = samples if joined is family else [*joined.samples, *samples]
+    if restarts is not None:
+        families[_RESTARTS] = _restarts_family(restarts)
     text: bytes = generate_latest(GivenFamilies(families.values()))
-    return (200 if answered else 503), text
+    return JoinedMetrics(200 if joined_count else 503, text, unread)
+
+
+def _restarts_family(restarts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(
+        _RESTARTS, "How often the process of a broker ended and was started again.",
+        labels=(_BROKER_LABEL,))
+    for name, count in restarts.items():
+        family.add_metric((name,), count)
+    return family
 
 
 def join_health(answers: Mapping[str, PageAnswer]) -> tuple[int, bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.pages import notFound
 from twisted.web.resource import Resource
@@ -83,6 +84,8 @@ class MadePage(_Page):
     :param make: fires with the status and the text.
     """
 
+    log = Logger()
+
     def __init__(
         self, content_type: bytes, make: Callable[[], Deferred[tuple[int, bytes]]]
     ) -> None:
@@ -107,7 +110,9 @@ class MadePage(_Page):
                 request.write(page)
                 request.finish()
 
-        def fail(_: Failure) -> None:
+        def fail(failure: Failure) -> None:
+            self.log.error("there is no page {path}: {why}", path=request.path.decode(),
+                           why=failure.getErrorMessage())
             if not gone:
                 request.setResponseCode(500)
                 request.finish()
