@@ -19,6 +19,7 @@ from tests.plugins.metrics.case import NO_LIBRARY
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import declare_plugins
+from twistmq.broker.supervisor.members import broker_count
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -93,6 +94,14 @@ class UnitTests(SynchronousTestCase):
             self.assertTrue(paths)
             for path in paths:
                 self.assertRegex(path, rf"^/var/(lib/{state}|log/{logs})(/|$)")
+
+    def test_a_supervisor_stops_its_brokers(self) -> None:
+        """systemd signals the main process alone; the line with several brokers is a command."""
+        text = (DEPLOY / "twistmq-broker.service").read_text()
+        self.assertIn("\nKillMode=mixed\n", text)
+        [line, several] = re.findall(r"(?m)^#?ExecStart=(.+)$", text)
+        self.assertEqual(several, f"{line} --brokers auto")
+        self.assertGreaterEqual(broker_count(several.split()[-1]), 1)
 
     def test_a_start_that_cannot_succeed_is_not_tried_again(self) -> None:
         """A start that cannot succeed is not tried again; one that may is."""
