@@ -74,18 +74,21 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
 
 
 def print_each(
-    settings: Settings, command: ChildCommand | None, *, important_only: bool
+    kind: str, settings: Settings, command: ChildCommand | None, *, important_only: bool
 ) -> None:
-    """The output of ``-p`` and ``-m``, of several brokers one after the other.
+    """The output of ``-p`` and ``-m``, with the settings of plugins, of several brokers one after
+    the other.
 
+    :param kind: "up", "namesrv" or "broker".
     :param command: that of brokers with processes of their own; None: there are no such brokers.
     :raises SettingsError: when they cannot be those of brokers.
     """
+    from twistmq.broker.edge.services import declare_plugins
+
+    declare_plugins(kind, settings)
     if command is None:
         print_settings(settings, important_only=important_only)
         return
-    from twistmq.broker.edge.services import declare_plugins
-
     for member in members_of(settings, command.count):
         own = command.settings(member.values)
         declare_plugins("broker", own)
@@ -245,10 +248,7 @@ def _print_or_run(
     command: ChildCommand | None = None,
 ) -> int:
     if print_all or print_important:
-        from twistmq.broker.edge.services import declare_plugins
-
-        declare_plugins(kind, settings)
-        print_each(settings, command, important_only=not print_all)
+        print_each(kind, settings, command, important_only=not print_all)
         return boot.EXIT_OK
     from twistmq.broker.edge import tap
 

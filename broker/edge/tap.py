@@ -12,11 +12,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import Logger
 from twisted.python import usage
 
 from twistmq.broker.config.settings import Settings
@@ -34,7 +37,9 @@ from twistmq.broker.edge.starter import Starter
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 
-__all__ = ["Options", "makeService", "make_starter", "process_reactor", "run"]
+__all__ = ["Options", "makeService", "make_starter", "process_reactor", "run", "stop_at_signals"]
+
+_log = Logger()
 
 
 def make_starter(
@@ -70,9 +75,28 @@ def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> i
     reactor.addSystemEventTrigger("before", "shutdown", notify_stopping)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)
+    reactor.callWhenRunning(stop_at_signals, reactor)
     reactor.callWhenRunning(starter.service.startService)
     reactor.run()
     return starter.end_status()
+
+
+def stop_at_signals(reactor: Any) -> None:
+    """Stop the reactor at SIGTERM and SIGINT; further ones while it stops change nothing.
+
+    With Twisted's own handlers the second one is an unhandled error in the log. systemd, and a
+    supervisor, may both send one.
+    """
+    def stop(name: str) -> None:
+        _log.info("{name} received, stopping", name=name)
+        with contextlib.suppress(ReactorNotRunning):
+            reactor.stop()
+
+    def received(number: int, _: object) -> None:
+        reactor.callFromThread(stop, signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, received)
 
 
 class VersionOptions(usage.Options):
@@ -110,11 +134,11 @@ class ServerOptions(VersionOptions):
             #: That of brokers with processes of their own.
             self.command = child_command(
                 self.get("brokers"), self.kind, self.settings, self["configFile"], overrides)
-        important = self.get("printImportantConfig", False)
-        if self["printConfigItem"] or important:
-            print_each(self.settings, self.command,
-                       important_only=not self["printConfigItem"])
-            raise SystemExit(boot.EXIT_OK)
+            important = self.get("printImportantConfig", False)
+            if self["printConfigItem"] or important:
+                print_each(self.kind, self.settings, self.command,
+                           important_only=not self["printConfigItem"])
+                raise SystemExit(boot.EXIT_OK)
 
 
 class BrokerOptions(ServerOptions):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -188,6 +189,24 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual([formatEvent(event) for event in warnings], texts)
 
 
+class SignalTests(SynchronousTestCase):
+    """The handlers of signals."""
+
+    def test_a_second_signal_changes_nothing(self) -> None:
+        """It may come while the reactor stops: nothing is raised."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        calls: list[tuple[Any, ...]] = []
+        reactor: Any = FakeReactor()
+        reactor.callFromThread = lambda *call: calls.append(call)
+        tap.stop_at_signals(reactor)
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        for call, *arguments in calls:
+            call(*arguments)
+        self.assertEqual(reactor.stops, 3)
+
+
 class OptionsTests(SynchronousTestCase):
     """twistd's options."""
 
@@ -263,3 +282,12 @@ class OptionsTests(SynchronousTestCase):
             error = self.assertRaises(SystemExit, self.parsed, "namesrv", "-p")
         self.assertEqual(error.code, 0)
         self.assertIn("listenPort=9876\n", out.getvalue())
+
+    def test_p_prints_the_settings_of_plugins(self) -> None:
+        """As the command does; of several brokers each has its own."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertRaises(SystemExit, self.parsed, "broker", "--brokers", "2", "-p")
+            self.assertRaises(SystemExit, self.parsed, "broker", "-p")
+        ports = re.findall("metricsPromExporterPort=([0-9]+)", out.getvalue())
+        self.assertEqual(ports, ["5567", "5577", "5557"])
