@@ -48,6 +48,7 @@ __all__ = [
     "name_server_settings",
     "namesrv_settings",
     "notices",
+    "own_name_server",
     "refuse_unread",
     "unknown_names",
     "up_settings",
@@ -172,6 +173,17 @@ def name_server_settings(up: Settings) -> Settings:
     settings.checks += [_NAMESRV, _UNREAD]
     settings.file = stored
     return settings
+
+
+def own_name_server(bound: str, told: str, port: int) -> tuple[str, ...]:
+    """The addresses of a name server of this process: the one to use, and others that mean it.
+
+    :param bound: ``bindAddress``.
+    :param told: ``brokerIP1``: the user may have named it by an address of this host's.
+    :param port: that it listens on.
+    """
+    host = _LOCAL if bound in WILDCARDS else bound
+    return f"{host}:{port}", f"localhost:{port}", f"{told}:{port}"
 
 
 def log_folder(settings: Settings) -> str:

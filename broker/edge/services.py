@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker.config.kernel_checks import kernel_checks
 from twistmq.broker.config.settings import SettingCheck, Settings
-from twistmq.broker.edge.boot import WILDCARDS, name_server_settings, refuse_unread
+from twistmq.broker.edge.boot import name_server_settings, own_name_server, refuse_unread
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.namesrv_service import NamesrvService
@@ -209,12 +209,9 @@ class UpService(MultiService):
 
     async def _start(self) -> UpService:
         await self.namesrv.started
-        port = self.namesrv.port
-        host = self.namesrv.settings.text("bindAddress")
-        own = f"{'127.0.0.1' if host in WILDCARDS else host}:{port}"
-        # The user may have named it as well, by an address of this host's.
-        self.broker.name_server_list.keep(
-            own, f"localhost:{port}", f"{self.broker.settings.text('brokerIP1')}:{port}")
+        self.broker.name_server_list.keep(*own_name_server(
+            self.namesrv.settings.text("bindAddress"), self.broker.settings.text("brokerIP1"),
+            self.namesrv.port))
         self.broker.setServiceParent(self)  # type: ignore[no-untyped-call]
         await self.broker.started
         return self

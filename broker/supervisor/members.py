@@ -16,11 +16,12 @@ from typing import Final
 from twistmq.broker.config.settings import OfEach, Setting, Settings, SettingValue, setting_text
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.boot import EXIT_USAGE, StartRefused, log_folder
+from twistmq.broker.supervisor.cores import usable_cores
 
 __all__ = ["AUTO", "BROKERS_MAX", "PORT_STEP", "Member", "broker_count", "inner_values",
            "members_of"]
 
-#: As many brokers as this machine has cores, less one.
+#: As many brokers as this process may use cores, less one.
 AUTO: Final = "auto"
 BROKERS_MAX: Final = 64
 #: Between the ports of a broker and of the next.
@@ -53,7 +54,7 @@ def broker_count(text: str) -> int:
     :raises StartRefused: as a bad command line, when it is neither, or out of bounds.
     """
     if text == AUTO:
-        return min(max(1, len(os.sched_getaffinity(0)) - 1), BROKERS_MAX)
+        return min(max(1, usable_cores() - 1), BROKERS_MAX)
     if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
         raise StartRefused(EXIT_USAGE, f"--brokers {text}: a number from 1 to {BROKERS_MAX} is "
                                        f"expected, or {AUTO}")

@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_OK, WILDCARDS, StartRefused
+from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_OK, StartRefused, own_name_server
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.interfaces import OpenPort
 from twistmq.broker.observe.process_metrics import serve_http
@@ -70,10 +70,12 @@ class SupervisorService(Service):
         def arguments() -> list[str]:
             values = dict(member.values)
             if self.name_server is not None:
-                host = self.name_server.settings.text("bindAddress")
-                own = f"{'127.0.0.1' if host in WILDCARDS else host}:{self.name_server.port}"
-                named = [each for each in self.settings.addresses("namesrvAddr") if each != own]
-                values["namesrvAddr"] = ";".join([own, *named])
+                own = own_name_server(
+                    self.name_server.settings.text("bindAddress"),
+                    self.settings.text("brokerIP1"), self.name_server.port)
+                named = [each for each in self.settings.addresses("namesrvAddr")
+                         if each not in own]
+                values["namesrvAddr"] = ";".join([own[0], *named])
             return self._command.arguments(values)
 
         return arguments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Final
 from twistmq.broker.compiled import COMPILED_MODULES, compiled_modules
 from twistmq.broker.edge.clock import OPEN_FILES_MEND, open_files_fault
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
+from twistmq.broker.supervisor.cores import usable_cores
 
 __all__ = ["Host", "cores_finding", "host_findings"]
 
@@ -63,7 +63,7 @@ def cores_finding(count: int, cores: int | None = None) -> Finding:
 
     :param cores: None: those that this process may use.
     """
-    there = len(os.sched_getaffinity(0)) if cores is None else cores
+    there = usable_cores() if cores is None else cores
     if count <= there:
         return fine("cores", f"{there} for {count} brokers")
     return warning("cores", f"{there} for {count} brokers, each of which can use one",

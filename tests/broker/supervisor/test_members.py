@@ -12,6 +12,7 @@ from twistmq.broker.config.settings import Setting, Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import declare_plugins
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.supervisor import members
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 from twistmq.broker.supervisor.members import (
     BROKERS_MAX,
@@ -37,7 +38,7 @@ class CountTests(SynchronousTestCase):
     def test_auto_leaves_a_core(self) -> None:
         """auto is one broker a core but one, and one on a machine of one core."""
         for cores, count in ((1, 1), (2, 1), (8, 7), (256, BROKERS_MAX)):
-            self.patch(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+            self.patch(members, "usable_cores", lambda cores=cores: cores)
             self.assertEqual(broker_count("auto"), count)
 
     def test_everything_else_is_a_bad_command_line(self) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.supervisor.test_broker_process import BOOT, SpawningClock
@@ -49,3 +53,16 @@ class SupervisorServiceTests(SynchronousTestCase):
         service.startService()
         error = self.failureResultOf(service.started, boot.StartRefused).value
         self.assertIn("no process can be made for it", str(error))
+
+    def test_the_name_server_of_the_process_is_told_once(self) -> None:
+        """The user may have named it as well, by another address of this host."""
+        settings = boot.up_settings(self.mktemp(), None, {
+            "brokerName": "b", "bindAddress": "0.0.0.0", "brokerIP1": "10.0.0.1",
+            "namesrvAddr": "localhost:77;10.0.0.1:77;127.0.0.1:77;10.0.0.2:77"})
+        name_server: Any = SimpleNamespace(
+            settings=settings, port=77, started=succeed(None), startService=lambda: None)
+        service = SupervisorService(
+            self.clock, settings, members_of(settings, 1), ChildCommand(1, None, {}), Hooks([]),
+            name_server, lambda *line: None)
+        service.startService()
+        self.assertIn("namesrvAddr=127.0.0.1:77;10.0.0.2:77", self.clock.spawned[-1].arguments)
