@@ -83,9 +83,12 @@ class SupervisorTestCase(SynchronousTestCase):
         return self.read_until(until_line)
 
     def launch(self, *command: str, count: int = 2, settings: Sequence[str] = ()) -> None:
-        """Start ``up``, and wait for nothing."""
+        """Start ``up``, and wait for nothing.
+
+        :param count: 0: it has no ``--brokers``.
+        """
         self.process = subprocess.Popen(
-            [*command, "up", "--brokers", str(count), "--data", str(self.data),
+            [*command, "up", *(["--brokers", str(count)] if count else []), "--data", str(self.data),
              "--namesrv-port", str(self.base + 5), "--broker-port", str(self.base),
              "brokerName=b", "mappedFileSizeCommitLog=1048576", *settings],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
@@ -204,6 +207,26 @@ class SupervisorTests(SupervisorTestCase):
         seen = self.start(*TWISTMQ, count=1)
         self.assertIn(f"twistmq: the store {self.data}/store/b-1 is not served: no consumer gets "
                       "its messages until a broker has it again\n", seen)
+
+    def test_the_store_of_one_broker_becomes_that_of_the_first(self) -> None:
+        """Moved into its folder it is served: its messages, its topics, and both brokers."""
+        self.start(*TWISTMQ, count=0)
+        with Producer(self.namesrv, group="g") as producer:
+            sent = {producer.send("T", b"%d" % number).id for number in range(5)}
+        self.assertEqual(self.stop(), 0)
+        store = self.data / "store"
+        parts = list(store.iterdir())
+        (store / "b-0").mkdir()
+        for part in parts:
+            part.rename(store / "b-0" / part.name)
+        self.assertNotIn("is not served", self.start(*TWISTMQ))
+        with Client(self.namesrv) as client:
+            self.assertEqual({queue.broker_name for queue in client.write_queues("T")},
+                             {"b-0", "b-1"})
+            found = {message.id for queue in client.read_queues("T")
+                     for message in client.read(queue)}
+        self.assertEqual(sent - found, set())
+        self.assertEqual(self.stop(), 0)
 
     def test_brokers_stop_when_their_supervisor_is_killed(self) -> None:
         """No broker is left behind by a supervisor that kill -9 ends."""
