@@ -86,13 +86,14 @@ class Starter:
         """Print a line, if the terminal is told; a closed output does not stop a start."""
         if not self._prints:
             return
-        try:
-            print(line, file=stream, flush=True)
-        except OSError:
-            # Python keeps the line, and would fail to write it at the end of the process.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+        with contextlib.suppress(OSError):
+            try:
+                print(line, file=stream, flush=True)
+            except BrokenPipeError:
+                # Python keeps the line, and would fail to write it at the end of the process.
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
 
     def _started(self, _: object) -> None:
         for notice in self._plugin_notices():

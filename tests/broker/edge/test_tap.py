@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import signal
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.edge import services, tap
+from twistmq.broker.edge import services, starter, tap
 from twistmq.broker.edge.boot import broker_settings, namesrv_settings, up_settings
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.errors import StoreDamaged
@@ -64,7 +65,8 @@ class StarterTests(SynchronousTestCase):
         self.events: list[LogEvent] = []
         self.patch(tap.Starter, "log", Logger(observer=self.events.append))
         self.reactor = FakeReactor()
-        self.out, self.err = io.StringIO(), io.StringIO()
+        self.out: Any = io.StringIO()
+        self.err = io.StringIO()
 
     def starter(self, kind: str, settings: Settings, service: Any) -> tap.Starter:
         """A starter of a fake service."""
@@ -86,6 +88,19 @@ class StarterTests(SynchronousTestCase):
                 self.out.getvalue(),
                 f"The broker[b, 1.2.3.4:5] boot success. serializeType=JSON{end}\n")
             self.out.truncate(self.out.seek(0))
+
+    def test_output_that_nobody_reads_stops_no_start(self) -> None:
+        """The service manager is told all the same, and later lines go nowhere."""
+        told: list[str] = []
+        self.patch(starter, "notify_ready", lambda: told.append("ready"))
+        reader, writer = os.pipe()
+        os.close(reader)
+        service = fake_broker()
+        self.starter("broker", broker_settings(None, {}), service)
+        with open(writer, "w") as self.out:
+            self.fire(service, service)
+            self.out.write("later\n")
+        self.assertEqual(told, ["ready"])
 
     def test_namesrv_line(self) -> None:
         """The name server's line has the real port."""

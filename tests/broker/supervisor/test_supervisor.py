@@ -88,9 +88,10 @@ class SupervisorTestCase(SynchronousTestCase):
         :param count: 0: it has no ``--brokers``.
         """
         self.process = subprocess.Popen(
-            [*command, "up", *(["--brokers", str(count)] if count else []), "--data", str(self.data),
-             "--namesrv-port", str(self.base + 5), "--broker-port", str(self.base),
-             "brokerName=b", "mappedFileSizeCommitLog=1048576", *settings],
+            [*command, "up", *(["--brokers", str(count)] if count else []),
+             "--data", str(self.data), "--namesrv-port", str(self.base + 5),
+             "--broker-port", str(self.base), "brokerName=b",
+             "mappedFileSizeCommitLog=1048576", *settings],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
         self.addCleanup(self.end, self.process)
 
