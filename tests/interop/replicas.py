@@ -23,13 +23,13 @@ from tests.interop.forks import Forked
 from tests.interop.peer import PATIENT, Peer
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.bodies import HARuntimeInfo, KVTable
 
 __all__ = ["FILE_SIZE", "SETTINGS", "ApacheReplica", "Group", "NameServer", "OurReplica",
-           "Replica", "bodies", "end_of", "same_log", "slaves_of"]
+           "Replica", "bodies", "configure", "end_of", "same_log", "slaves_of"]
 
 R = TypeVar("R", "OurReplica", "ApacheReplica")
 
@@ -44,6 +44,8 @@ SETTINGS: Final = {
 _OURS: Final = {"bindAddress": "127.0.0.1"}
 #: How long a start and a stop may take, seconds: the machine has other work.
 _PATIENCE_SECONDS: Final = 120.0
+#: How long the answer to a change of settings may take, seconds.
+_ANSWER_SECONDS: Final = 60.0
 #: A body of a load: the text that no other has.
 _BODY: Final = re.compile(rb"<\d+/\d+/\d+>")
 
@@ -221,6 +223,14 @@ def end_of(address: str) -> int:
     if reply.code or not reply.body:
         return -1
     return int(KVTable.decode(reply.body).table["commitLogMaxOffset"])
+
+
+def configure(address: str, **settings: str) -> None:
+    """Change settings of a broker that runs, ours or Apache's."""
+    text = "".join(f"{name}={value}\n" for name, value in settings.items())
+    with RawClient(address, _ANSWER_SECONDS) as client:
+        reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, text.encode())
+    assert reply.code == ResponseCode.SUCCESS, reply
 
 
 def slaves_of(address: str) -> HARuntimeInfo:

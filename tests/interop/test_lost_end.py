@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.interop.replica_kills import ALONE
-from tests.interop.replicas import slaves_of
-from tests.interop.test_replication import FILE_SIZE, PairCase
+from tests.interop.replicas import configure, slaves_of
+from tests.interop.test_replication import FILE_SIZE, PATIENT_MS, PairCase
 from tests.plugins.ha.pair import LoneBroker, wait_until
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
@@ -31,7 +31,8 @@ class LostEndCase(PairCase):
 
     def lose_its_end(self) -> None:
         """Nothing is mixed and nothing acknowledged, until the slave may follow."""
-        java = self.java_master(brokerRole="SYNC_MASTER", inSyncReplicas="2", slaveTimeout="500")
+        java = self.java_master(brokerRole="SYNC_MASTER", inSyncReplicas="2",
+                                slaveTimeout=PATIENT_MS)
         address, theirs = f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"
         slave = self.our_slave(java.namesrv_address)
         ours = slave.data / "commitlog"
@@ -48,6 +49,8 @@ class LostEndCase(PairCase):
         cut(theirs, place)
         java.start_broker()
         self.refused(slave, f"the log ends at {end}, the master's at {place} already")
+        # No slave answers from here on: no send need wait for long.
+        configure(address, slaveTimeout="500")
         self.assertLessEqual(set(self.send(address, 6, 100)), set(ALONE))
         self.assertLess(self.end_of(address), end)
         self.grow(address, end)
@@ -58,6 +61,7 @@ class LostEndCase(PairCase):
             self.assertEqual(slaves_of(address).ha_connection_info, [])
         self.assertEqual((slave.end, [path.read_bytes() for path in sorted(ours.glob("0*"))]),
                          (end, before))
+        configure(address, slaveTimeout=PATIENT_MS)
         self.follow_again(slave)
         wait_until(lambda: self.send(address, 1, 100) == [0], "it is a slave again", 60)
         self.assertEqual(set(self.send(address, 20)), {0})

@@ -19,6 +19,10 @@ from twistmq.broker.wire.bodies import KVTable
 from twistmq.plugins import ha
 
 FILE_SIZE = 1024 * 1024
+#: The slaveTimeout of a master whose sends a slave acknowledges however busy the machine is, ms.
+PATIENT_MS = "20000"
+#: How long the answer to a send may take, seconds.
+ANSWER_SECONDS = 30.0
 #: Of both brokers of each pair; Apache's store demands more than a test's disk may have.
 COMMON = {"brokerName": "pair", "mappedFileSizeCommitLog": str(FILE_SIZE),
           "maxMessageSize": "400000", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1",
@@ -59,7 +63,7 @@ class PairCase(JavaTestCase):
     def send(self, address: str, count: int, size_max: int = 40_000) -> list[int]:
         """Send messages of mixed size; :returns: the codes of the answers."""
         codes = []
-        with RawClient(address) as client:
+        with RawClient(address, ANSWER_SECONDS) as client:
             for number in range(count):
                 size = int(size_max ** self.chance.random())
                 header = send_header("T", 1_700_000_000_000 + number, queue_id=number % 4,
@@ -129,7 +133,7 @@ class OurMasterTests(PairCase):
     def test_a_slave_that_is_longer_acknowledges_nothing(self) -> None:
         """The master lost its end: the slave's reports are refused, and nothing is mixed."""
         master = self.our_master(brokerRole="SYNC_MASTER", inSyncReplicas="2",
-                                 slaveTimeout="500")
+                                 slaveTimeout=PATIENT_MS)
         java = self.java_slave(master.namesrv_address)
         address = f"127.0.0.1:{java.broker_port}"
         plugin = master.kernel.hooks.find(ha.Plugin)
@@ -143,6 +147,7 @@ class OurMasterTests(PairCase):
         master.call(plugin.slaves.end_all, "a test cuts the log")
         wait_until(lambda: not plugin.slaves.links, "the slave is gone")
         master.call(store.log_cut.truncate, place)
+        master.call(master.kernel.settings.put, "slaveTimeout", 500)
         self.assertEqual(set(self.send(master.broker_address, 12, 100)),
                          {ResponseCode.FLUSH_SLAVE_TIMEOUT})
         self.assertLess(store.commit_log.max_offset, end)
