@@ -16,8 +16,13 @@ from twisted.trial.unittest import TestCase
 from twistmq.broker.testing import running_broker
 from twistmq.client import COMMIT, ROLLBACK, UNKNOWN, Consumer, Producer, ReceivedMessage, aio, tx
 
-#: Half messages are asked about soon.
-SETTINGS = {"transactionTimeOut": "300", "transactionCheckInterval": "100"}
+#: Half messages are looked at often, and asked about when a test says so: one that its producer
+#: ends is not asked about before, however long that takes. None is given up after a few questions,
+#: however long a producer takes to start.
+SETTINGS = {"transactionTimeOut": "60000", "transactionCheckInterval": "100",
+            "transactionCheckMax": "1000"}
+#: How old a half message is that is asked about once it is to be, ms.
+SOON_MS = 300
 
 
 def unknown(message: ReceivedMessage[Any]) -> Any:
@@ -26,16 +31,21 @@ def unknown(message: ReceivedMessage[Any]) -> Any:
 
 
 class TransactionTests(TestCase):
-    """A broker on a thread of its own that asks soon."""
+    """A broker on a thread of its own that asks when it is told to."""
 
     timeout = 60
 
     def setUp(self) -> None:
         """Start it."""
         running = running_broker(SETTINGS)
-        self.where = running.__enter__().namesrv_address
+        self.broker = running.__enter__()
+        self.where = self.broker.namesrv_address
         self.addCleanup(running.__exit__, None, None, None)
         self.numbers = count()
+
+    def ask_after(self, after_ms: int) -> None:
+        """Let the broker ask about the half messages that are so old."""
+        self.broker.call(self.broker.kernel.settings.put, "transactionTimeOut", after_ms)
 
     def bodies(self, wanted: int) -> list[bytes]:
         """Consume the topic's first messages as a new group; :returns: their bodies, in order."""
@@ -53,7 +63,7 @@ class TransactionTests(TestCase):
         return deferToThread(function)
 
     def test_a_commit_is_delivered_and_a_rollback_is_not(self) -> Deferred[Any]:
-        """A message that is sent behind them comes, and the one rolled back is not asked about."""
+        """The one that is left open behind them is asked about, and none of them is."""
         asked: list[bytes] = []
 
         def decide(message: ReceivedMessage[Any]) -> Any:
@@ -69,7 +79,12 @@ class TransactionTests(TestCase):
                 with producer.transaction("T", b"committed too"):
                     pass
                 self.assertEqual(self.bodies(2), [b"committed", b"committed too"])
-            self.assertEqual(asked, [])
+                self.assertEqual(asked, [])
+                # Half messages are looked at in their order: those above before this one.
+                self.assertRaises(KeyError, self.fail_in_block, producer)
+                self.ask_after(SOON_MS)
+                self.assertEqual(self.bodies(3), [b"committed", b"committed too", b"open"])
+            self.assertEqual(set(asked), {b"open"})
 
         return self.in_thread(run)
 
@@ -77,18 +92,23 @@ class TransactionTests(TestCase):
         """The producer decides after its block raised; one that fails is asked again."""
         asked: list[bytes] = []
         threads: set[str] = set()
+        questions = count(1)
 
         def decide(message: ReceivedMessage[Any]) -> Any:
+            number = next(questions)
             threads.add(threading.current_thread().name)
             asked.append(message.body)
-            if len(asked) == 1:
+            if number == 1:
                 raise ValueError("not now")
-            producer.send("T", b"sent by the check")
+            # It may be asked again before it has answered.
+            if number == 2:
+                producer.send("T", b"sent by the check")
             return COMMIT
 
         def run() -> None:
             with producer:
                 self.assertRaises(KeyError, self.fail_in_block, producer)
+                self.ask_after(SOON_MS)
                 self.assertEqual(self.bodies(2), [b"open", b"sent by the check"])
 
         producer = Producer(self.where, group="pay", on_check=decide)
@@ -110,6 +130,7 @@ class TransactionTests(TestCase):
         def run() -> None:
             with Producer(self.where, group="pay", on_check=unknown) as first:
                 self.assertRaises(KeyError, self.fail_in_block, first)
+            self.ask_after(SOON_MS)
             asked: list[bytes] = []
 
             def decide(message: ReceivedMessage[Any]) -> Any:
@@ -143,6 +164,7 @@ class TransactionTests(TestCase):
                     with self.assertRaises(KeyError):
                         async with producer.transaction("T", body):
                             raise KeyError
+                self.ask_after(SOON_MS)
                 found = await asyncio.to_thread(self.bodies, 2)
                 self.assertEqual(found, [b"committed", b"open"])
 
@@ -163,11 +185,13 @@ class TransactionTests(TestCase):
             for wanted, group, decide in ((2, "one", plain), (4, "two", coroutine)):
                 async with tx.Producer(self.where, group=group, on_check=decide,
                                        reactor=reactor) as producer:
+                    self.ask_after(60_000)
                     async with producer.transaction("T", group.encode()):
                         pass
                     with self.assertRaises(KeyError):
                         async with producer.transaction("T", b"open " + group.encode()):
                             raise KeyError
+                    self.ask_after(SOON_MS)
                     await deferToThread(self.bodies, wanted)
             self.assertEqual(set(asked), {b"open one", b"open two"})
 
