@@ -18,21 +18,18 @@ final class BatchRound {
     private static final String PARENT = "RoundParent";
     private static final String LIGHT = "%LMQ%round";
     private final DefaultMQProducer producer = Clients.producer("BatchRoundP");
-    private final DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("BatchRoundC");
+    private final DefaultMQPullConsumer consumer = Clients.idlePull("BatchRoundC");
     private final String brokerName;
 
-    @SuppressWarnings("deprecation")
-    private BatchRound(String namesrv, String brokerName) throws Exception {
+    private BatchRound(String brokerName) throws Exception {
         this.brokerName = brokerName;
-        consumer.setNamesrvAddr(namesrv);
-        consumer.setInstanceName(Clients.instance());
         consumer.setRegisterTopics(new HashSet<>(Set.of(BATCHES, PARENT)));
         consumer.start();
     }
 
     public static void main(String[] args) throws Exception {
         Clients.use(args[0]);
-        BatchRound round = new BatchRound(args[0], args[1]);
+        BatchRound round = new BatchRound(args[1]);
         round.batches();
         round.light();
         round.consumer.shutdown();

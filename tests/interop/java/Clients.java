@@ -6,6 +6,7 @@ import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
@@ -118,6 +119,18 @@ final class Clients {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.start();
+        return consumer;
+    }
+
+    /** Not started yet. */
+    @SuppressWarnings("deprecation")
+    static DefaultMQPullConsumer idlePull(String group) {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group, Keys.hook(null));
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(instance());
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        consumer.setMqClientApiTimeout(SEND_TIMEOUT_MS);
+        consumer.setConsumerPullTimeoutMillis(SEND_TIMEOUT_MS);
         return consumer;
     }
 

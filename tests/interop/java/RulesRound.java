@@ -264,9 +264,7 @@ public final class RulesRound {
     private void waitingPull() throws Exception {
         MessageQueue queue = create("RulesWait");
         fill(queue, 1);
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("RulesWaitG");
-        consumer.setNamesrvAddr(producer.getNamesrvAddr());
-        consumer.setInstanceName(Clients.instance());
+        DefaultMQPullConsumer consumer = Clients.idlePull("RulesWaitG");
         consumer.start();
         // The broker takes the pull's own expression, so that no heartbeat has to come before it.
         CompletableFuture<PullResult> waits = CompletableFuture.supplyAsync(() -> {

@@ -151,10 +151,7 @@ final class SqlRound {
     /** Pulls that bring their own expression. */
     @SuppressWarnings("deprecation")
     private void pulled() throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("SqlPulled-" + topic);
-        consumer.setNamesrvAddr(producer.getNamesrvAddr());
-        consumer.setInstanceName(Clients.instance());
-        consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
+        DefaultMQPullConsumer consumer = Clients.idlePull("SqlPulled-" + topic);
         consumer.start();
         MessageQueue any = consumer.fetchSubscribeMessageQueues(topic).iterator().next();
         // Until a heartbeat told it the broker's version the client does not pull by expressions.
