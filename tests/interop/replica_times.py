@@ -53,7 +53,7 @@ class Link:
     began: float
     #: When bytes came, of which side, and the bytes; those that were dropped as well.
     parts: list[tuple[float, str, bytes]] = field(default_factory=list)
-    #: When bytes of a side were handed on last.
+    #: When bytes of a side began to be handed on last.
     handed_on: dict[str, float] = field(default_factory=dict)
     #: Which side closed it, and when.
     closed: tuple[str, float] | None = None
@@ -172,8 +172,9 @@ class Relay:
                     continue
                 if side == "slave":
                     time.sleep(max(0.0, link.began + self._hold_seconds - time.monotonic()))
-                target.sendall(data)
+                # Before it is: the silence of this side begins no earlier.
                 link.handed_on[side] = time.monotonic()
+                target.sendall(data)
         # The other thread ends when its side is shut down here.
         link.closed = link.closed or (side, time.monotonic())
         for each in (source, target):

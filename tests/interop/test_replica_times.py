@@ -7,6 +7,7 @@ wide, since the machine may be busy; what was measured is printed.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from statistics import median
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.ports import free_port
@@ -18,8 +19,10 @@ from twistmq.broker.testing import RawClient
 VERSIONS = ("5.3.3", "4.9.4")
 #: The defaults of haSendHeartbeatInterval and haHousekeepingInterval, seconds.
 HEARTBEAT, SILENCE = 5.0, 20.0
-#: How late or early the relay may see bytes, seconds.
+#: How much clocks may differ, seconds.
 GRAIN = 0.1
+#: How much later than they came the relay may see bytes on a busy machine, seconds.
+LATE = 2.0
 #: How much later than asked something may be on a busy machine, seconds.
 BUSY = 5.0
 #: How long a first report is kept from the master. A slave of Apache's waits 20 s for an answer.
@@ -44,11 +47,15 @@ class TimesCase(JavaTestCase):
         print(f"{what}: {', '.join(f'{each:.3f}' for each in seconds)} s")
 
     def periodic(self, what: str, times: list[float]) -> None:
-        """Heartbeats and reports without need come after more than five seconds, each time."""
+        """Heartbeats and reports without need come after more than five seconds, each time.
+
+        One that is seen late makes a gap longer and the next one shorter.
+        """
         found = gaps(times)
         self.say(what, *found)
         self.assertGreaterEqual(len(found), BEATS)
-        self.assertGreater(min(found), HEARTBEAT - GRAIN)
+        self.assertGreater(median(found), HEARTBEAT - GRAIN)
+        self.assertGreater(min(found), HEARTBEAT - LATE)
         self.assertLess(max(found), HEARTBEAT + 1 + BUSY)
 
     def closed(self, what: str, link: Link, side: str, silent: str) -> None:
