@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.interop.client_case import Broker, ClientTestCase
 from tests.interop.java_process import JavaProcess
-from tests.interop.mqadmin import mqadmin
+from tests.interop.mqadmin import LATE, mqadmin
 from tests.interop.servers import wait_until
-from twistmq.client import Consumer, Message, Producer, ReceivedMessage, SendResult
+from twistmq.client import Client, Consumer, Message, Producer, ReceivedMessage, SendResult
 
 TOPIC, GROUP = "Tools", "tools"
 
@@ -67,10 +67,27 @@ class AdminTests(ClientTestCase):
         with Producer(broker.where, timeout_s=15) as producer:
             return [producer.send(TOPIC, b"%d" % number) for number in range(6)]
 
-    def ask(self, broker: Broker, command: str) -> str:
+    def run_once(self, broker: Broker, command: str) -> str:
         """Run a command of the broker's own release."""
         [text] = mqadmin(broker.where, [command], version=broker.client_version)
         return text
+
+    def tries(self, broker: Broker, command: str) -> list[str]:
+        """Run a command until it has an answer: on a busy machine its first requests may take too
+        long. :returns: what it printed each time.
+        """
+        texts: list[str] = []
+
+        def is_answered() -> bool:
+            texts.append(self.run_once(broker, command))
+            return not any(each in texts[-1] for each in LATE)
+
+        wait_until(f"the tool has an answer to {command}", is_answered)
+        return texts
+
+    def ask(self, broker: Broker, command: str) -> str:
+        """Run a command until it has an answer; :returns: that."""
+        return self.tries(broker, command)[-1]
 
     def test_mqadmin_sees_and_moves_our_members(self) -> None:
         """Connections, state, a reset of offsets, one message again, and the messages."""
@@ -87,15 +104,17 @@ class AdminTests(ClientTestCase):
                 self.assertIn(client, status)
                 self.assertIn("CONSUME_PASSIVELY", state)
                 self.assertIn("twistmq", state)
-                direct = self.ask(broker, f"queryMsgByUniqueKey -t {TOPIC} -i {sent[3].id} "
-                                          f"-g {GROUP} -d {client}")
-                self.assertIn("CR_SUCCESS", direct)
-                wait_until("it came again", lambda: ours.bodies.count(b"3") == 2)
-                self.ask(broker, f"resetOffsetByTime -t {TOPIC} -g {GROUP} -s 0")
-                wait_until("all come again", lambda: len(ours.bodies) == 13)
+                direct = self.tries(broker, f"queryMsgByUniqueKey -t {TOPIC} -i {sent[3].id} "
+                                            f"-g {GROUP} -d {client}")
+                self.assertIn("CR_SUCCESS", direct[-1])
+                wait_until("it came again", lambda: ours.bodies.count(b"3") >= 2)
+                # Each try without an answer in time may have brought it, too.
+                extra = ours.bodies.count(b"3") - 1
+                self.assertLessEqual(extra, len(direct))
+                self.run_once(broker, f"resetOffsetByTime -t {TOPIC} -g {GROUP} -s 0")
+                wait_until("all come again", lambda: len(ours.bodies) == 12 + extra)
                 self.assertEqual(sorted(ours.bodies), sorted(
-                    [*(b"%d" % number for number in range(6)), b"3"] +
-                    [b"%d" % number for number in range(6)]))
+                    [*(b"%d" % number for number in range(6))] * 2 + [b"3"] * extra))
                 ours.consumer.commit()
                 self.assertRegex(self.ask(broker, f"consumerProgress -g {GROUP}"),
                                  r"Diff Total: 0\b")
@@ -176,6 +195,11 @@ class CloneTests(ClientTestCase):
         java.wait_for("end", 20)
         self.send(broker, range(40, 60))
         java.wait_for("end", 40)
+        # A member says so before its client knows, which could leave without the last ones.
+        with Client(broker.where) as client:
+            queues = client.read_queues("Clone")
+            wait_until("the group has committed all", lambda: sum(
+                client.group_offset("Clone", queue) or 0 for queue in queues) == 60)
         java.leave()
         return sorted(int(line.rpartition(" ")[2]) for line in java.told("end"))
 
