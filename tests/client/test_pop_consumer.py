@@ -76,7 +76,7 @@ class BlockingTests(PopCase):
                 def handle(message: ReceivedMessage[Any]) -> None:
                     number = int(message.body)
                     if number == 3:
-                        time.sleep(2.5)
+                        time.sleep(9)
                     if number == 5 and message.attempt == 1:
                         raise Retry(1)
                     with lock:
@@ -84,8 +84,9 @@ class BlockingTests(PopCase):
                         if len(seen) == 40:
                             first.stop()
 
+                # Half of the time is left for each renewal.
                 with PopConsumer(producer.client, group="g", topics="T", start="first",
-                                 invisible_s=1) as first:
+                                 invisible_s=4) as first:
                     timer = threading.Timer(50, first.stop)
                     timer.start()
                     first.run(handle, workers=4)
