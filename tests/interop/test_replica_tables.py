@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer
-from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
+from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until, within
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.wire.bodies import (
@@ -103,28 +103,28 @@ class JavaMasterTests(JavaTestCase):
             return topic in (tables.topic_queue_mapping_detail_map or {}) and (
                 b'"popShareQueueNum":3' in modes)
 
-        wait_until(lambda: has("S") and self.has_more(slave), "the mapping and the mode",
-                   WITHIN_SECONDS)
+        within(WITHIN_SECONDS, lambda: has("S") and self.has_more(slave),
+               "the mapping and the mode")
         self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="S"))
-        wait_until(lambda: not has("S") and self.has_more(slave), "the mapping is deleted",
-                   WITHIN_SECONDS)
+        within(WITHIN_SECONDS, lambda: not has("S") and self.has_more(slave),
+               "the mapping is deleted")
 
     def test_topics_and_groups_follow_within_five_seconds(self) -> None:
         """Rows that are there, are created, and are deleted."""
         slave = self.start_slave()
-        wait_until(lambda: self.is_same(slave), "the first copy", WITHIN_SECONDS)
+        within(WITHIN_SECONDS, lambda: self.is_same(slave), "the first copy")
         self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
             topic="T", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
             topic_filter_type="SINGLE_TAG", attributes=self.attributes))
         self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None,
                  SubscriptionGroupConfig("g", retry_max_times=3).encode())
-        wait_until(lambda: "T" in slave.kernel.topic_config.table and self.is_same(slave),
-                   "what was created", WITHIN_SECONDS)
+        within(WITHIN_SECONDS, lambda: (
+            "T" in slave.kernel.topic_config.table and self.is_same(slave)), "what was created")
         self.assertEqual(slave.kernel.subscription_group.table["g"].retry_max_times, 3)
         self.change_more(slave)
         self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
-        wait_until(lambda: "T" not in slave.kernel.topic_config.table and self.is_same(slave),
-                   "what was deleted", WITHIN_SECONDS)
+        within(WITHIN_SECONDS, lambda: (
+            "T" not in slave.kernel.topic_config.table and self.is_same(slave)), "what was deleted")
 
 
 class OldJavaMasterTests(JavaMasterTests):

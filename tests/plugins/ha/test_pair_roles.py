@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
+from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until, within
 from twistmq.broker.admin.roles import promote_slave
 from twistmq.broker.admin.session import Session
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -83,10 +83,11 @@ class TableTests(PairCase):
             theirs.consumer_offset.commit("peer", "g", "New", 0, 0)
 
         master.thread.call(change)
-        wait_until(lambda: "New@g" in ours.consumer_offset.table
-                   and ours.topic_config.data_version == theirs.topic_config.data_version
-                   and ours.subscription_group.data_version
-                   == theirs.subscription_group.data_version, "the tables are copied", 5)
+        within(5, lambda: (
+            "New@g" in ours.consumer_offset.table
+            and ours.topic_config.data_version == theirs.topic_config.data_version
+            and ours.subscription_group.data_version == theirs.subscription_group.data_version),
+            "the tables are copied")
         self.assertEqual(ours.topic_config.table["New"], theirs.topic_config.table["New"])
 
 
