@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["free_port"]
+__all__ = ["free_port", "free_ports"]
 
 #: The lowest port given out, and where those of connections begin when the system does not say.
 _LOWEST: Final = 10_000
@@ -39,10 +39,21 @@ def free_port() -> int:
 
     :raises RuntimeError: when none is found.
     """
+    return free_ports(_BLOCK) + _OWN
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports that are free, one after the other.
+
+    :raises RuntimeError: when none are found.
+    """
+    size = -(-count // _BLOCK)
     for _ in range(_TRIES):
-        block = random.randrange(_LOWEST // _BLOCK, _connections_begin() // _BLOCK)
-        if block not in _taken and _is_free(block) and _take(block):
-            return block * _BLOCK + _OWN
+        first = random.randrange(_LOWEST // _BLOCK, _connections_begin() // _BLOCK - size + 1)
+        blocks = range(first, first + size)
+        if all(block not in _taken and _is_free(block) for block in blocks) and all(
+                map(_take, blocks)):
+            return first * _BLOCK
     raise RuntimeError("no free ports")
 
 

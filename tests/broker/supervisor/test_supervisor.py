@@ -18,28 +18,14 @@ from urllib.request import urlopen
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.edge.test_command_line import PATIENCE, TWISTD, TWISTMQ, call
+from tests.interop.ports import free_ports
 from twistmq.client import Producer
 from twistmq.client.blocking import Client
 
 
 def free_base(count: int) -> int:
-    """A port such that those of as many brokers are free, and some between.
-
-    It is below the ports of outgoing connections; each process looks at others first.
-    """
-    for base in range(12_011 + 100 * (os.getpid() % 100), 32_000, 10 * count):
-        ports = [base - 2 + number for number in range(10 * count)]
-        probes = [socket.socket() for _ in ports]
-        try:
-            for port, probe in zip(ports, probes, strict=True):
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        finally:
-            for probe in probes:
-                probe.close()
-        return base
-    raise AssertionError("no free ports")
+    """A port such that those of as many brokers are free, and some between."""
+    return free_ports(10 * count) + 2
 
 
 def until(condition: Callable[[], object], what: str) -> None:
