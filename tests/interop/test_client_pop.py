@@ -115,16 +115,17 @@ class ApacheTests(JavaTestCase):
         def handle(message: ReceivedMessage[Any]) -> None:
             number = int(message.body)
             if number == 3:
-                time.sleep(9)
+                time.sleep(11)
             if number == 5 and message.attempt == 1:
                 raise Retry(1)
             with lock:
                 seen[number, message.attempt] += 1
 
+        # Half of the time is left for each renewal.
         with PopConsumer(producer.client, group="handlers", topics="H", start="first",
-                         invisible_s=3) as consumer:
+                         invisible_s=5) as consumer:
             self.run_until(consumer, handle, lambda: len(seen) == 60)
-            found = consumer.receive(wait_s=6)
+            found = consumer.receive(wait_s=8)
         wanted = Counter({(number, 1 + (number == 5)): 1 for number in range(60)})
         self.assertEqual((seen, found), (wanted, []))
 
@@ -234,7 +235,7 @@ class MixedTests(JavaTestCase):
                     member.close()
             for process in theirs:
                 process.leave()
-            self.judge(ours, self.came(ours, theirs))
+            self.judge(ours, theirs)
 
     def all_get_some(self, ours: list[_Member], theirs: list[JavaProcess]) -> None:
         """Wait until each member got more messages than it has."""
@@ -246,11 +247,19 @@ class MixedTests(JavaTestCase):
         wait_until("all four get some", lambda: all(
             now > old for now, old in zip(counts(), before, strict=True)))
 
-    def judge(self, ours: list[_Member], came: Counter[int]) -> None:
-        """Each message came once; those that fail at ours came once more for each failure."""
+    def judge(self, ours: list[_Member], theirs: list[JavaProcess]) -> None:
+        """Each message was processed once; those that fail at ours came once more for each failure.
+
+        Apache's client does not acknowledge a message that it has processed when it lost the queue
+        meanwhile: what one of its members told may have come to another one, too.
+        """
         failed = Counter(number for member in ours for number in member.failed)
         self.assertGreater(len(failed), 0)
-        self.assertEqual({number: count for number, count in came.items() if count != 1}, {})
+        again = {number: count for number, count in self.came(ours, theirs).items() if count != 1}
+        told = self.came([], theirs)
+        print(f"processed again: {again}")
+        self.assertEqual({number: count for number, count in again.items()
+                          if number not in told}, {})
 
     def came(self, ours: list[_Member], theirs: list[JavaProcess]) -> Counter[int]:
         """How often each message was processed."""
