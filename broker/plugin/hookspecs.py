@@ -26,8 +26,8 @@ with a hook or an argument that does not exist, with a wrapper or a generator as
 ``async`` hook that is not waited for, is logged and left out whole.
 
 Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
-each request; "batch" ones for each batch of messages that are handled together. Nothing here is called for
-each message: a batch hook gets them all. A hook without implementation costs nothing.
+each request; "batch" ones for each batch of messages that are handled together. Nothing here is
+called for each message: a batch hook gets them all. A hook without implementation costs nothing.
 
 Source: design of twistmq; protocol notes section 7 lists the Apache counterparts.
 """

@@ -1,8 +1,9 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (10, 310, 320).
 
 The send requests of one read, or of several connections, are handled together: each is checked and
-made into records, the records are appended with one write, each request gets its answer. A request that is refused
-does not touch the others. A batch of many messages goes its own way, see ``large_sends``.
+made into records, the records are appended with one write, each request gets its answer. A request
+that is refused does not touch the others. A batch of many messages goes its own way, see
+``large_sends``.
 
 Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred
@@ -66,6 +67,11 @@ class SliceTestCase(SynchronousTestCase):
     def handle(self, requests: Sequence[Request[Any]]) -> Sequence[Handled]:
         self.batches.append([(request.channel, request.body) for request in requests])
         return [Reply(body=request.body) for request in requests]
+
+    def serve(self, handle_batch: Callable[[Sequence[Request[Any]]], Sequence[Handled]]) -> None:
+        """Have requests handled otherwise."""
+        handlers = self.server.dispatcher.handlers
+        handlers[BATCH] = replace(handlers[BATCH], handle_batch=handle_batch)
 
     def ask(self, number: int, *bodies: bytes, code: int = BATCH) -> None:
         """Have a client send requests, whose opaques are counted from 0 on."""
@@ -185,8 +191,7 @@ class JoinedTests(SliceTestCase):
         def broken(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
             raise ValueError("broken")
 
-        self.server.dispatcher.handlers[BATCH] = RequestHandler(
-            BATCH, lambda request: Reply(), NumberHeader, handle_batch=broken, joins_connections=True)
+        self.serve(broken)
         self.ask(0, b"x")
         self.ask(1, b"y", b"z")
         self.clock.advance(0)
@@ -201,8 +206,7 @@ class JoinedTests(SliceTestCase):
         def held(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
             return [DeferredReply(Reply(body=request.body), flushed) for request in requests]
 
-        self.server.dispatcher.handlers[BATCH] = RequestHandler(
-            BATCH, lambda request: Reply(), NumberHeader, handle_batch=held, joins_connections=True)
+        self.serve(held)
         self.ask(0, b"a", b"b")
         self.ask(1, b"c")
         self.clock.advance(0)
@@ -222,8 +226,7 @@ class JoinedTests(SliceTestCase):
             self.clock.rightNow += 0.2
             return self.handle(requests)
 
-        self.server.dispatcher.handlers[BATCH] = RequestHandler(
-            BATCH, lambda request: Reply(), NumberHeader, handle_batch=slow, joins_connections=True)
+        self.serve(slow)
         self.ask(0, b"x")
         self.ask(1, b"x", b"y")
         with capturedLogs() as events:
