@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.net.isolated_flow_control import IsolatedFlowControl
-from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Slice, SliceBatch
+from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Connection, Slice, SliceBatch
 from twistmq.broker.wire.frame import Frame
 
 if TYPE_CHECKING:
@@ -44,16 +44,6 @@ _TOGETHER_SECONDS: Final = 0.020
 _TICK_SECONDS: Final = 0.010
 #: Requests read later than this (and one tick) after the begin of a round wait, seconds.
 _ROUND_SECONDS: Final = 0.020
-
-
-class Connection(Protocol):
-    """A connection as the run queue sees it."""
-
-    def begin_slice(self) -> Slice | None:
-        """Take one piece of the waiting requests; None when none may run now."""
-
-    def run_slice(self, part: Slice) -> None:
-        """Run a slice by itself, and queue again if more requests are left."""
 
 
 class WaitingFrames:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from twistmq.broker.remoting.dispatcher import Head
 from twistmq.broker.wire.frame import Frame
 
-if TYPE_CHECKING:
-    from twistmq.broker.net.protocol import RemotingProtocol
-
-__all__ = ["JOINING_FRAMES_MAX", "PIECE_FRAMES_MAX", "Slice", "SliceBatch"]
+__all__ = ["JOINING_FRAMES_MAX", "PIECE_FRAMES_MAX", "Connection", "Port", "Slice", "SliceBatch"]
 
 #: Requests in one piece. The sends of a piece are one batch; this many take two or three ms.
 PIECE_FRAMES_MAX: Final = 256
@@ -24,6 +21,33 @@ PIECE_FRAMES_MAX: Final = 256
 JOINING_FRAMES_MAX: Final = 64
 #: A batch with as many bytes of requests takes no further slice.
 _BYTES_MAX: Final = 1024 * 1024
+
+
+class Port(Protocol):
+    """The port of a connection."""
+
+    def run_together(self, slices: Sequence[Slice]) -> None:
+        """Run slices of its connections, whose requests have one code, as one batch."""
+
+
+class Connection(Protocol):
+    """A connection that has slices."""
+
+    @property
+    def factory(self) -> Port:
+        """Its port."""
+
+    def begin_slice(self) -> Slice | None:
+        """Take one piece of the waiting requests; None when none may run now."""
+
+    def run_slice(self, part: Slice) -> None:
+        """Run a slice by itself, and queue again if more requests are left."""
+
+    def write(self, data: bytes) -> None:
+        """Send replies."""
+
+    def end_slice(self) -> None:
+        """Go on after a slice that was run with others."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +59,7 @@ class Slice:
     :param code: of all its requests, if they may be handled with those of other connections.
     """
 
-    connection: RemotingProtocol
+    connection: Connection
     frames: Sequence[Frame]
     now_ms: int
     head: Head
