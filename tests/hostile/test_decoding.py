@@ -144,6 +144,10 @@ class MemoryTests(DecodingCase):
     #: The allocator keeps pages between frames: so much of their 120 MB is left at most.
     growth_max_kib = 96 * 1024
 
+    def make_servers(self) -> Servers:
+        """Servers that refuse no send for what waits: all eight may, where a machine is slow."""
+        return self.own_servers("log.level=debug", f"flow_control.queue_bytes_max={256 * _MIB}")
+
     def test_lists_of_names_in_eight_headers(self) -> None:
         """Lists of names in eight headers, 120 MB together, were 945 MB of objects."""
         names_of = ";".join(f"{number:x}" for number in range(2_200_000))
