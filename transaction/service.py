@@ -68,7 +68,7 @@ class TransactionService:
         self._prepared[record] = record.properties, fields
 
     def sends_handled(self, batch: SendBatch) -> None:
-        """The sends of one read are stored or refused: count the half messages among them."""
+        """Sends handled together are stored or refused: count the half messages among them."""
         if not self._prepared:
             return
         prepared, self._prepared = self._prepared, {}

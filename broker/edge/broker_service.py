@@ -90,7 +90,7 @@ class BrokerService(Service):
         self._in_flight, self._kept = InFlight(), KeptBytes()
         self._connections = connections or ConnectionCount(connections_max)
         self._idle_spin = IdleSpin(reactor)
-        self._run_queue = RunQueue(reactor, monotonic)
+        self._run_queue = RunQueue(reactor, monotonic, self.stalls.observe)
         sync = QuickSync(reactor, self._threads, monotonic, self._idle_spin.is_lone)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
                              self._threads.do, sync.run, monotonic_ms)

@@ -84,8 +84,10 @@ class QuickSync:
     With a disk that syncs in a tenth of a millisecond the way to a thread and back costs more
     than the sync, because both threads fight for one lock. So a sync runs at the end of the
     reactor's turn, after all connections that have something to read were read, and covers what
-    all of them sent; when no other connection has anything to read, it runs at once. When they are
-    not quick in the mean, they go to a thread for a while, or until many were quick there.
+    all of them sent; when no other connection has anything to read, it runs at once. Sends of
+    several connections that are one batch run after a turn's reads, so their sync runs at the end
+    of the next turn. When syncs are not quick in the mean, they go to a thread for a while, or
+    until many were quick there.
 
     :param monotonic: a clock in seconds.
     :param is_lone: whether what is being run is all there is to run.

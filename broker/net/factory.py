@@ -95,6 +95,7 @@ class RemotingFactory(ServerFactory):
     :param steady: measures the silence of peers; by default it follows ``monotonic``.
     """
 
+    log = Logger()
     noisy = False
 
     def __init__(
@@ -121,7 +122,7 @@ class RemotingFactory(ServerFactory):
         self.passes_over_long_replies = passes_over_long_replies
         self.idle_spin = idle_spin or IdleSpin(reactor)
         self.slow = slow or SlowRequests(now_ms)
-        self.run_queue = run_queue or RunQueue(reactor, monotonic)
+        self.run_queue = run_queue or RunQueue(reactor, monotonic, self.stalls.observe)
         #: Read at each read of a connection.
         self.flow_control: IFlowControl | None = self.run_queue.flow_control
 
@@ -142,17 +143,28 @@ class RemotingFactory(ServerFactory):
         self.idle_spin.request_count = sum([len(part.frames) for part in slices])
         try:
             ready = self.dispatcher.execute_together([part.head[0] for part in slices])
+        except Exception:
+            self.log.failure("a batch of requests of {count} connections failed", count=len(slices))
+            for part in slices:
+                part.connection.abort("takes part in a batch of requests that failed")
+            return
         finally:
             self.idle_spin.request_count = 0
         seconds = self.monotonic() - begin
         if seconds * 1000 >= self.slow.limit_ms:
             frames = list(chain.from_iterable(part.frames for part in slices))
-            self.slow.turn(f"{len(slices)} connections", frames, seconds)
+            self.slow.turn(f"{slices[0].connection.remote_address} and {len(slices) - 1} other "
+                           "connections", frames, seconds)
         for part, replies in zip(slices, ready, strict=True):
-            if replies:
-                part.connection.write(b"".join(replies))
-            part.connection.end_slice()
-        self.stalls.observe("requests", self.monotonic() - begin)
+            try:
+                if replies:
+                    part.connection.write(b"".join(replies))
+                part.connection.end_slice()
+            except Exception:
+                # The others are to have their replies.
+                self.log.failure("the replies to {peer} failed",
+                                 peer=part.connection.remote_address)
+                part.connection.abort("cannot be answered")
 
     def close_idle(self, idle_max_ms: int) -> None:
         """Close silent connections and cut off stalled ones; runs periodically."""

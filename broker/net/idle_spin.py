@@ -48,6 +48,10 @@ class IdleSpin:
         self._was_lone = readable is not None and not readable.poll(0)
         return self._was_lone
 
+    def forget(self) -> None:
+        """Let no spin follow the slice: it did not run in a read."""
+        self._was_lone = False
+
     def has_input(self) -> bool:
         """Return whether a connection has input that the reactor has not read yet.
 

@@ -136,7 +136,7 @@ class RemotingProtocol(Protocol):
         self._slice_ends = 0.0
         #: Why reading was paused before the slice that runs: ``_BACKLOG`` or 0.
         self._slice_paused = 0
-        #: Whether the requests of a read wait to be run with those of others.
+        #: Whether the requests of the last read wait in the run queue's batch.
         self._is_joined = False
         self._slice_reply_bytes = 0
         #: True after ``close()``: nothing more is sent.
@@ -190,6 +190,9 @@ class RemotingProtocol(Protocol):
     def _take(self, data: bytes) -> None:
         """Serve the requests of one read."""
         factory = self.factory
+        if self._is_joined:
+            # What came before is run, and answered, before it.
+            factory.run_queue.run_joined()
         begin = factory.monotonic()
         self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
         if self._first_bytes is not None:
@@ -197,8 +200,6 @@ class RemotingProtocol(Protocol):
             if self._first_bytes is not None and self._first_bytes.done:
                 self._first_bytes = None
         frames = self._decoder.feed(data)
-        if self._is_joined:
-            factory.run_queue.run_joined()
         if frames and self._kept_bytes:
             # The half frame that was recorded is complete; the next one begins now.
             self._note_kept(0)
@@ -209,7 +210,7 @@ class RemotingProtocol(Protocol):
             ):
                 self._wait(frames, begin)
             else:
-                self._run(frames, factory.now_ms(), begin)
+                self._run(frames, begin, len(data))
         if self._reads_much and not self._waiting and len(data) < READ_SIZE - TLS_RECORD_SIZE:
             self._read_at_once(READ_SIZE)
         self._after_slice()
@@ -276,13 +277,17 @@ class RemotingProtocol(Protocol):
 
     # --- slices
 
-    def _run(self, frames: Sequence[Frame], now_ms: int, begin: float) -> None:
-        """Run the requests of a read, or let them join those of other connections."""
+    def _run(self, frames: Sequence[Frame], begin: float, read_bytes: int) -> None:
+        """Run the requests of a read, or let them join those of other connections.
+
+        :param read_bytes: the length of the read; behind a full one the input may be its own.
+        """
         factory = self.factory
-        frames = self._not_rejected(frames)
+        frames, now_ms = self._not_rejected(frames), factory.now_ms()
         head = factory.dispatcher.read_head(self, frames, now_ms)
-        code = factory.dispatcher.may_join(head, len(frames))
-        if code is not None and len(frames) < JOINING_FRAMES_MAX and not self._decoder.failure and (
+        code = factory.dispatcher.joined_code(head, len(frames))
+        if code is not None and len(frames) < JOINING_FRAMES_MAX and read_bytes < READ_SIZE and (
+                not self._decoder.failure) and (
                 factory.run_queue.is_joining or factory.idle_spin.has_input()):
             self._is_joined = True
             factory.run_queue.join(Slice(self, frames, now_ms, head, code))
@@ -418,16 +423,15 @@ class RemotingProtocol(Protocol):
         now_ms = factory.now_ms()
         head = factory.dispatcher.read_head(self, frames, now_ms)
         return Slice(self, frames, now_ms, head,
-                     factory.dispatcher.may_join(head, len(frames)))
+                     factory.dispatcher.joined_code(head, len(frames)))
 
     def run_slice(self, part: Slice) -> None:
         """Run a slice by itself."""
-        factory = self.factory
-        begin = factory.monotonic()
         if part.frames:
-            self._execute(part.frames, part.now_ms, begin, part.head)
+            self._execute(part.frames, part.now_ms, self.factory.monotonic(), part.head)
+            # No read of this connection is under way.
+            self.factory.idle_spin.forget()
         self.end_slice()
-        factory.stalls.observe("requests", factory.monotonic() - begin)
 
     def end_slice(self) -> None:
         """A slice has run: read again, and queue again if more requests wait."""
@@ -541,6 +545,8 @@ class RemotingProtocol(Protocol):
 
     def close(self) -> None:
         """Close the connection once the write buffer is sent."""
+        if self._is_joined:
+            self.factory.run_queue.run_joined()
         if self.active and not self.closing:
             self.closing = True
             if self._tls is not None:

@@ -29,8 +29,7 @@ from twistmq.broker.wire.frame import Frame
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import IFlowControl
 
-__all__ = ["PIECE_FRAMES_MAX", "READ_SIZE", "READ_SIZE_BEHIND", "TLS_RECORD_SIZE", "RunQueue",
-           "WaitingFrames"]
+__all__ = ["READ_SIZE", "READ_SIZE_BEHIND", "TLS_RECORD_SIZE", "RunQueue", "WaitingFrames"]
 
 #: Bytes that Twisted reads from a socket at a time. After a full read the socket may hold more.
 READ_SIZE: Final = 65_536
@@ -120,11 +119,16 @@ class RunQueue:
 
     :param reactor: for its rounds.
     :param monotonic: a clock in seconds that never jumps.
+    :param observe: is told what ran, and how long it blocked the reactor, seconds.
     """
 
-    def __init__(self, reactor: IReactorTime, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, reactor: IReactorTime, monotonic: Callable[[], float],
+        observe: Callable[[str, float], None] = lambda what, seconds: None,
+    ) -> None:
         self._reactor = reactor
         self._monotonic = monotonic
+        self._observe = observe
         #: In order. A mapping, so that a connection can leave from the middle.
         self._connections: OrderedDict[Connection, WaitingFrames] = OrderedDict()
         self._step_call: IDelayedCall | None = None
@@ -230,11 +234,11 @@ class RunQueue:
                 connection.run_slice(part)
             else:
                 self._batch.add(part)
-                if self._connections and not self._batch.is_full:
-                    continue
-                self._batch.run()
+                if self._batch.is_full:
+                    self._batch.run()
             if self._monotonic() >= end:
                 break
         self._batch.run()
+        self._observe("requests", self._monotonic() - now)
         if self._connections and self._step_call is None:
             self._step_call = self._reactor.callLater(0, self._step)

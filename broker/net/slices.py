@@ -33,6 +33,8 @@ class Port(Protocol):
 class Connection(Protocol):
     """A connection that has slices."""
 
+    remote_address: str
+
     @property
     def factory(self) -> Port:
         """Its port."""
@@ -48,6 +50,9 @@ class Connection(Protocol):
 
     def end_slice(self) -> None:
         """Go on after a slice that was run with others."""
+
+    def abort(self, why: str) -> None:
+        """Cut the connection off."""
 
 
 @dataclass(eq=False, slots=True)

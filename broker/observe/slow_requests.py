@@ -1,9 +1,9 @@
 """Logs slow requests: the code, the client and the time, one line each.
 
-Two times are measured: that of a slice, which runs the requests of one read or a part of them, and
-the time that an answer waited. No request is begun once a slice is long, so the last request of a
-long slice, or its last batch, is the slow one. An answer that waits for an event, such as a pull
-for a message, is not slow. A quick request costs nothing.
+Two times are measured: that of a slice, which runs the requests of one read or a part of them, or
+sends of several connections, and the time that an answer waited. No request is begun once a slice
+is long, so the last request of a long slice, or its last batch, is the slow one. An answer
+that waits for an event, such as a pull for a message, is not slow. A quick request costs nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SlowRequests:
     def turn(self, peer: str, frames: Sequence[Frame], seconds: float) -> None:
         """Note a turn that took longer than the limit.
 
-        :param peer: "ip:port" of whose requests it ran, or how many connections'.
+        :param peer: "ip:port" of whose requests it ran, with how many others they were.
         :param frames: what it ran.
         """
         codes = [_code_of(frame) for frame in frames[-_FRAMES_MAX:]]

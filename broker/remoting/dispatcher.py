@@ -154,7 +154,7 @@ class Dispatcher:
         return read_run(
             self._reader, frames, self._batch_codes, self._size_free, channel, now_ms)
 
-    def may_join(self, head: Head, count: int) -> int | None:
+    def joined_code(self, head: Head, count: int) -> int | None:
         """Return the code of a read whose requests others may be handled with, or None.
 
         :param count: of the frames of the read.
@@ -167,7 +167,7 @@ class Dispatcher:
     def execute_together(self, runs: Sequence[Sequence[Request[Any]]]) -> list[list[bytes]]:
         """Run requests of several connections as one batch.
 
-        :param runs: of each connection; all have one code, see ``may_join``.
+        :param runs: of each connection; all have one code, see ``joined_code``.
         :returns: for each connection what ``execute`` returns.
         """
         ready: list[list[bytes]] = [[] for _ in runs]
@@ -179,6 +179,8 @@ class Dispatcher:
         answers = self._answers(self.handlers[joined[0].code], joined)
         begin = 0
         for run, out in zip(runs, ready, strict=True):
+            if not run:
+                continue
             end = begin + len(run)
             if isinstance(answers, UnmadeReplies):
                 self._finish_batch(answers.part(begin, end), run, out)

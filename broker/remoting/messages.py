@@ -145,7 +145,7 @@ class UnmadeReplies(Sequence[Handled]):
 
     @abstractmethod
     def part(self, begin: int, end: int) -> UnmadeReplies:
-        """The replies to some of the requests, which are another connection's than the others."""
+        """The replies to the requests from ``begin`` to ``end``, all those of one connection."""
 
 
 def defer_until(until: Deferred[None], answers: list[Handled]) -> None:
@@ -183,10 +183,11 @@ class RequestHandler(Generic[H]):
     :param on_vip_port: False for the pull-type requests, which the VIP port does not serve.
     :param waits: whether an answer may wait for something to come, such as a message: then it is no
         slow one.
-    :param handle_batch: when given, called instead of ``handle`` with all requests of this code
-        that one read brought, in order; returns as many answers, in the same order.
-    :param joins_connections: whether ``handle_batch`` is called also with requests that several
-        connections sent, those of one behind those of another.
+    :param handle_batch: when given, called instead of ``handle`` with requests of this code that
+        came together, those of each connection in order; returns as many answers, in the same
+        order.
+    :param joins_connections: whether ``handle_batch`` may be called with requests of several
+        connections, those of one behind those of another; else with those of one read.
     :param header_size_max: bytes a request's header may have; a longer one is not read.
     :param body_size_max: bytes a request's body may have; with a longer one it is not handled.
     :param decodes_body: whether a request waits with what was read of its body, which then counts

@@ -22,6 +22,7 @@ from twistmq.broker.wire.binary_header import NO_NUMBER, plain_number
 from twistmq.broker.wire.command import RESPONSE_FLAG, RemotingCommand
 from twistmq.broker.wire.field_sets import HeaderTexts, ReadRequest
 from twistmq.broker.wire.frame import ROCKETMQ, Frame
+from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
 from twistmq.broker.wire.record import utf8
 from twistmq.broker.wire.request_reader import RequestReader, json_start
 from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, Signer
@@ -143,7 +144,9 @@ class UnreadSend(Request[Any]):
 
     def _read(self) -> RemotingCommand:
         read = self._reader.read_without_texts(self._frame)
-        self._header = read[1]
+        # A name that is there twice is read as text, and the last one counts.
+        self._header = read[1] if read[1] is not None else read[0].header(
+            SendMessageRequestHeaderV2)
         if self.group is None:
             self.group = self._header.producer_group
         # A request that waits keeps the header's bytes once, in its command.

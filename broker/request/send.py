@@ -11,11 +11,10 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from random import Random
 from typing import Final, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
@@ -134,8 +133,9 @@ class SendRequests:
         v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
         return [
             RequestHandler(code, self._send_one, header, handle_batch=self._send,
-                           joins_connections=True, header_size_max=LONG_HEADER_SIZE_MAX,
-                           body_size_max=FRAME_SIZE_MAX, too_long=ResponseCode.MESSAGE_ILLEGAL)
+                           joins_connections=code != RequestCode.SEND_BATCH_MESSAGE,
+                           header_size_max=LONG_HEADER_SIZE_MAX, body_size_max=FRAME_SIZE_MAX,
+                           too_long=ResponseCode.MESSAGE_ILLEGAL)
             for code, header in (
                 (RequestCode.SEND_MESSAGE, v1),
                 (RequestCode.SEND_MESSAGE_V2, v2),
@@ -148,19 +148,20 @@ class SendRequests:
 
     def _send(self, requests: Sequence[SendRequest]) -> Sequence[Handled]:
         """Handle a batch: records, hooks, one append, answers."""
-        if self._large.channels and not _is_of_one_channel(requests):
-            return self._send_apart(requests)
-        if self._large.channels and requests[0].channel.channel_id in self._large.channels:
+        large = self._large.channels
+        # Those of one connection follow each other.
+        is_joined = requests[0].channel is not requests[-1].channel
+        if large and not is_joined and requests[0].channel.channel_id in large:
             return self._large.wait(requests)
         plain = self._maker.make_plain(
             requests, self._sent_topics if self._broker_writable else self._no_topics,
             self._forbidden_topics, self._asking, self._looked_at,
             self._body_size_max, self._identity.store_host)
+        if is_joined and (large or None in plain):
+            return self._send_apart(requests, plain)
         if None not in plain:
             return self._complete(
                 requests, LazyBatch(list(requests), single=cast("list[MessageRecord]", plain)))
-        if not _is_of_one_channel(requests):
-            return self._send_apart(requests)
         records_of: list[list[MessageRecord]] = []
         replies: list[Handled] = [None] * len(requests)
         for index, request in enumerate(requests):
@@ -176,11 +177,32 @@ class SendRequests:
                 return replies + self._large.wait(requests[index:])
         return self.complete(requests, records_of, replies)
 
-    def _send_apart(self, requests: Sequence[SendRequest]) -> list[Handled]:
-        """Handle the requests of each connection by themselves."""
-        answers: list[Handled] = []
-        for _, own in groupby(requests, lambda request: request.channel.channel_id):
-            answers += self._send(list(own))
+    def _send_apart(
+        self, requests: Sequence[SendRequest], plain: Sequence[MessageRecord | None]
+    ) -> list[Handled]:
+        """Handle a batch of several connections of which some send what is not plain.
+
+        The requests of each of those are handled by themselves, the others' are one batch.
+
+        :param plain: the record of each request; None for one that is not plain.
+        """
+        apart = {request.channel.channel_id for request, record in zip(requests, plain, strict=True)
+                 if record is None or request.channel.channel_id in self._large.channels}
+        groups: dict[int, list[int]] = {}
+        for index, request in enumerate(requests):
+            channel_id = request.channel.channel_id
+            groups.setdefault(channel_id if channel_id in apart else -1, []).append(index)
+        answers: list[Handled] = [None] * len(requests)
+        for channel_id, indexes in groups.items():
+            own = [requests[index] for index in indexes]
+            try:
+                found = self._send(own) if channel_id in apart else self._complete(own, LazyBatch(
+                    own, single=[cast("MessageRecord", plain[index]) for index in indexes]))
+            except Exception as error:
+                # It refuses these, and none of the others.
+                found = [fail(error) for _ in own]
+            for index, answer in zip(indexes, found, strict=True):
+                answers[index] = answer
         return answers
 
     def complete(
@@ -460,11 +482,6 @@ class SendRequests:
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
             "messages are put to the slave, message store has been shut down, etc.")
-
-
-def _is_of_one_channel(requests: Sequence[SendRequest]) -> bool:
-    # Those of one connection follow each other.
-    return requests[0].channel is requests[-1].channel
 
 
 def _waits(request: SendRequest) -> bool:

@@ -92,7 +92,8 @@ class RateLimits:
         left = min(rate, left + max(0, now_ms - then_ms) * rate / 1000)
         # A batch larger than a second's worth passes when a whole second's is there.
         may = left >= min(count, rate)
-        self._left[who] = (left - count if may else left, now_ms)
+        # Requests that were read later may have been run before.
+        self._left[who] = (left - count if may else left, max(then_ms, now_ms))
         return may
 
     def forget(self, now_ms: int) -> None:

@@ -13,8 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.run_queue import READ_SIZE
 from twistmq.broker.net.slices import JOINING_FRAMES_MAX, PIECE_FRAMES_MAX
 from twistmq.broker.remoting.messages import (
     DeferredReply,
@@ -219,7 +221,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.server.in_flight.total_bytes, 0)
 
     def test_a_slow_batch_is_logged(self) -> None:
-        """The line says how many connections it was of."""
+        """The line says of whom it was, and with how many others."""
         self.server.slow.limit_ms = 100
 
         def slow(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
@@ -233,7 +235,57 @@ class JoinedTests(SliceTestCase):
             self.clock.advance(0)
         [event] = [event for event in events if "slow request" in event["log_format"]]
         self.assertEqual((event["what"], event["peer"], event["milliseconds"]),
-                         (f"{BATCH} ADD_BROKER x 3", "2 connections", 200))
+                         (f"{BATCH} ADD_BROKER x 3",
+                          f"{self.clients[0].protocol.remote_address} and 1 other connections",
+                          200))
+
+    def test_a_batch_that_fails(self) -> None:
+        """A fault of the broker cuts the connections of the batch off; the next one is served."""
+        def broken(runs: object) -> None:
+            raise ValueError("broken")
+
+        patched = self.patch(self.server.dispatcher, "execute_together", broken)
+        self.ask(0, b"x")
+        self.ask(1, b"x")
+        self.clock.advance(0)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertEqual([client.is_closed for client in self.clients], [True, True, False])
+        patched.restore()
+        self.ask(2, b"x")
+        self.clock.advance(0)
+        self.assertEqual(self.heard(2), [(0, 0, b"x")])
+
+    def test_replies_that_cannot_be_written(self) -> None:
+        """One connection whose replies cannot be written keeps no other from its own."""
+        def broken(data: bytes) -> None:
+            raise ValueError("broken")
+
+        self.patch(self.clients[0].protocol, "write", broken)
+        self.ask(0, b"x")
+        self.ask(1, b"y")
+        self.clock.advance(0)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertTrue(self.clients[0].is_closed)
+        self.assertEqual(self.heard(1), [(0, 0, b"y")])
+
+    def test_a_broken_frame_behind_what_waits(self) -> None:
+        """All that came before it is answered before the connection ends."""
+        self.ask(0, b"x")
+        self.ask(1, b"y")
+        self.clients[0].says(encode_request(BATCH, 1, HEADER, b"z"), bytes(8))
+        self.assertEqual([body for _, _, body in self.heard(0)], [b"x", b"z"])
+        self.assertTrue(self.clients[0].is_closed)
+
+    def test_closing(self) -> None:
+        """What a connection sent before the broker closes it is answered."""
+        self.ask(0, b"x")
+        self.clients[0].protocol.close()
+        self.assertEqual(self.heard(0), [(0, 0, b"x")])
+
+    def test_a_full_read_does_not_wait(self) -> None:
+        """Behind a full read the input may be the connection's own."""
+        self.ask(0, bytes(READ_SIZE // 2), bytes(READ_SIZE // 2))
+        self.assertEqual(self.sizes(), [2])
 
     def test_a_server_that_stops(self) -> None:
         """What waits is run no more."""
@@ -298,6 +350,26 @@ class WaitingTests(SliceTestCase):
                          [b"a", b"b", b"c", b"d"])
         self.assertEqual(self.server.run_queue.request_count, 0)
         self.assertTrue(all(client.connection.is_reading for client in self.clients))
+
+
+    def test_turns(self) -> None:
+        """A step ends when its time is over, also where each slice has the last batch run."""
+        def slow(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+            self.clock.rightNow += TURN_SECONDS
+            return self.handle(requests)
+
+        self.serve(slow)
+        for _ in range(3):
+            self.clock.rightNow += 1
+            for number in range(2):
+                self.ask(number, *[b"x"] * 200)
+        sizes = []
+        while self.server.run_queue.connection_count:
+            before = len(self.batches)
+            self.server.run_queue._step()
+            sizes.append(len(self.batches) - before)
+        self.assertEqual(self.sizes(), [200] * 6)
+        self.assertLessEqual(max(sizes), 2)
 
 
 class _Control:

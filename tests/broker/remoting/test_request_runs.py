@@ -233,6 +233,20 @@ class SignedTests(SynchronousTestCase):
         self.assertEqual((send.header, send.command.opaque), (header, -7))
         return True
 
+    def test_a_name_that_comes_twice_in_json(self) -> None:
+        """The last value counts, also where the first is none that its field can have."""
+        reader = SignedRequestReader(HEADERS)
+        fields = signed_fields(PLAIN, b"body", 479, KEYS)
+        self.assertTrue(self.check_json(reader, fields, 0))
+        text = json.dumps({"code": 310, "extFields": fields, "flag": 0, "language": "JAVA",
+                           "opaque": -7, "version": 479}, separators=(",", ":"))
+        twice = text.replace('"e":"', '"e":"x","e":"')
+        self.assertNotEqual(twice, text)
+        send = unread_json_send(reader, (JSON, twice.encode(), b"body"), CHANNEL, 9)
+        assert send is not None
+        self.assertEqual((send.header.queue_id, send.header.topic),
+                         (int(PLAIN["e"]), PLAIN["b"]))
+
     def test_a_run_has_the_texts_of_each(self) -> None:
         """Those of sends in JSON come with their header, once such a send has passed."""
         signed = signed_fields(PLAIN, b"", 479, KEYS)

@@ -151,10 +151,10 @@ class TurnTests(LargeCase):
             header = send_header("T", self.box.now_ms)
             header.batch = is_batch
             frames = FrameDecoder().feed(b"".join(
-                encode_request(RequestCode.SEND_BATCH_MESSAGE, opaque, header, body)
+                encode_request(RequestCode.SEND_MESSAGE_V2, opaque, header, body)
                 for opaque, body in enumerate(bodies)))
             head = dispatcher.read_head(peer, frames, self.box.now_ms)
-            self.assertIsNotNone(dispatcher.may_join(head, len(frames)))
+            self.assertIsNotNone(dispatcher.joined_code(head, len(frames)))
             runs.append(head[0])
         return [[reply.code for reply in read_commands(b"".join(ready))]
                 for ready in dispatcher.execute_together(runs)]

@@ -16,6 +16,7 @@ from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
 from twistmq.broker.request.acknowledgement import Stage
+from twistmq.broker.request.send import SendRequests
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.testing.conversation import read_commands
 from twistmq.broker.testing.disk import FaultyDisk
@@ -844,7 +845,7 @@ class JoinedSendTests(SendTestCase):
                                oneway=bool(flag))
                 for opaque, (topic, body, flag) in enumerate(own)))
             head = dispatcher.read_head(peer, frames, self.box.now_ms)
-            self.assertEqual(dispatcher.may_join(head, len(frames)), RequestCode.SEND_MESSAGE_V2)
+            self.assertEqual(dispatcher.joined_code(head, len(frames)), RequestCode.SEND_MESSAGE_V2)
             runs.append(head[0])
         return [read_commands(b"".join(ready)) for ready in dispatcher.execute_together(runs)]
 
@@ -893,6 +894,22 @@ class JoinedSendTests(SendTestCase):
         first, second = self.execute([("T", b"a", 0), ("a b", b"b", 0)], [("T", b"c", 0)])
         self.assertEqual([reply.code for reply in first], [0, ResponseCode.INVALID_PARAMETER])
         self.assertEqual(self.offsets(second), [(0, 2)])
+
+    def test_a_send_that_fails(self) -> None:
+        """A fault while one connection's sends are looked at refuses those alone."""
+        made = SendRequests.records
+
+        def broken(sends: SendRequests, request: Request[Any]) -> list[MessageRecord]:
+            if request.body == b"bad":
+                raise ValueError("broken")
+            return made(sends, request)
+
+        self.patch(SendRequests, "records", broken)
+        first, second = self.execute([("New", b"bad", 0), ("T", b"a", 0)], [("T", b"c", 0)])
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 2)
+        self.assertEqual([reply.code for reply in first], [ResponseCode.SYSTEM_ERROR] * 2)
+        self.assertEqual(self.offsets(second), [(0, 1)])
+        self.assertEqual([message.body for message in self.messages()], [b"x", b"c"])
 
     def test_a_full_disk(self) -> None:
         """All are refused."""

@@ -50,6 +50,15 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(self.send(4, "Loud"), [0, 0, 0, BUSY])
         self.assertEqual(self.send(9, "Free"), [0] * 9)
 
+    def test_sends_that_were_read_before(self) -> None:
+        """What was read before and is run later gives no time a second time."""
+        self.make(client_rate_max="10")
+        self.assertEqual(self.send(10), [0] * 10)
+        for elapsed_ms in (100, -100, 100, -100, 100):
+            self.box.now_ms += elapsed_ms
+            codes = self.send(1)
+        self.assertEqual(codes, [BUSY])
+
     def test_a_producer_at_the_rate_is_never_refused(self) -> None:
         """Who sends evenly at the rate is never refused."""
         self.make(client_rate_max="10")
