@@ -8,15 +8,19 @@ import random
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from types import SimpleNamespace
+from typing import Any
 
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
+from twistmq.broker.remoting.messages import Request
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.frame import Frame, FrameDecoder
 
 __all__ = ["Round"]
 
+#: Connections whose requests are run together, at most.
+_JOINED_MAX = 3
 #: Settings with which more of the stock plugins take part.
 _SETTINGS = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "timerWheelEnable": "true"}
 
@@ -39,28 +43,61 @@ class Round:
         self.box.kernel.random.seed(chance.random())
         self._peers = [self._connect() for _ in range(connections)]
         self._digest = hashlib.sha256()
+        #: Requests of connections that are to be run together, and their code.
+        self._joined: list[tuple[Peer, list[Request[Any]]]] = []
+        self._joined_code: int | None = None
         begin = self.box.now_ms
         self._due = [SimpleNamespace(task=task, at=begin + task.first_ms)
                      for task in self.box.kernel.periodic_tasks]
 
     def read(self, frames: Sequence[bytes]) -> None:
-        """Some frames come on one connection, cut somewhere, and time passes."""
-        number = self._chance.randrange(len(self._peers))
-        peer, decoder = self._peers[number]
-        data = b"".join(frames)
-        cut = self._chance.randrange(len(data)) if self._chance.random() < 0.3 else len(data)
-        for part in (data[:cut], data[cut:]):
-            found = decoder.feed(part)
-            if found:
-                replies = self.box.kernel.dispatcher.execute(peer, found, self.box.now_ms)
-                self._add(b"".join(replies))
-        if decoder.failure:
-            self._add(decoder.failure.encode())
-        if decoder.failure or not peer.active:
-            self._peers[number] = self._connect()
+        """Some frames come, and time passes: on one connection, cut somewhere, or each on one."""
+        if self._chance.random() < 0.3:
+            for frame in frames:
+                self._feed(self._chance.randrange(len(self._peers)), frame)
+        else:
+            number = self._chance.randrange(len(self._peers))
+            data = b"".join(frames)
+            cut = self._chance.randrange(len(data)) if self._chance.random() < 0.3 else len(data)
+            for part in (data[:cut], data[cut:]):
+                self._feed(number, part)
         self._let_pass(self._chance.randrange(40))
-        for other, _ in (*self._peers, (peer, decoder)):
-            self._take_from(other)
+        for peer, _ in self._peers:
+            self._take_from(peer)
+
+    def _feed(self, number: int, data: bytes) -> None:
+        """Bytes come on a connection; another takes its place when it ends."""
+        peer, decoder = self._peers[number]
+        found = decoder.feed(data)
+        if found:
+            self._run(peer, found)
+        if decoder.failure or not peer.active:
+            self._run_joined()
+            self._add(decoder.failure.encode())
+            self._take_from(peer)
+            self._peers[number] = self._connect()
+
+    def _run(self, peer: Peer, frames: Sequence[Frame]) -> None:
+        """Run what came on a connection, or keep it to be run with what comes on others."""
+        dispatcher = self.box.kernel.dispatcher
+        head = dispatcher.read_head(peer, frames, self.box.now_ms)
+        code = dispatcher.joined_code(head, len(frames))
+        if code not in (None, self._joined_code) or any(peer is each for each, _ in self._joined):
+            self._run_joined()
+        if code is None or self._chance.random() < 0.3:
+            self._add(b"".join(dispatcher.execute(peer, frames, self.box.now_ms, head)))
+            return
+        self._joined_code = code
+        self._joined.append((peer, head[0]))
+        if len(self._joined) == _JOINED_MAX:
+            self._run_joined()
+
+    def _run_joined(self) -> None:
+        """Run what several connections sent as one batch."""
+        runs, self._joined = [run for _, run in self._joined], []
+        if runs:
+            for replies in self.box.kernel.dispatcher.execute_together(runs):
+                self._add(b"".join(replies))
 
     def _connect(self) -> tuple[Peer, FrameDecoder]:
         peer = self.box.peer()
@@ -74,6 +111,7 @@ class Round:
 
     def end(self) -> str:
         """Let delayed messages fall due, stop; :returns: a digest of the store's files."""
+        self._run_joined()
         for _ in range(20):
             self._let_pass(500)
         self.box.stop()
