@@ -238,15 +238,16 @@ class Settings:
         :raises SettingsError: when a file cannot be read or a value has no meaning.
         """
         settings = cls(rows)
+        overrides = overrides or {}
         if file is not None:
             settings._take_file(os.fspath(file))
         if settings.has(OWN_FILE):
-            if OWN_FILE in (overrides or {}):
-                settings._take(OWN_FILE, (overrides or {})[OWN_FILE], COMMAND_LINE)
+            if OWN_FILE in overrides:
+                settings._take(OWN_FILE, overrides[OWN_FILE], COMMAND_LINE)
             if own := settings.text(OWN_FILE):
                 settings._take_file(own, is_optional=True)
-        settings._overridden = frozenset(overrides or ())
-        for name, value in (overrides or {}).items():
+        settings._overridden = frozenset(overrides)
+        for name, value in overrides.items():
             settings._take(name, value, COMMAND_LINE)
         return settings
 

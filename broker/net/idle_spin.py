@@ -62,7 +62,7 @@ class IdleSpin:
         return readable is not None and bool(readable.poll(0))
 
     def _epoll(self) -> select.poll | None:
-        """What polls the reactor's epoll object; None when it has none."""
+        """Return the poll object of the reactor's epoll object; None when the reactor has none."""
         if self._readable is None:
             poller = getattr(self._reactor, "_poller", None)
             if not hasattr(select, "epoll") or not isinstance(poller, select.epoll):

@@ -191,7 +191,7 @@ class RemotingProtocol(Protocol):
         """Serve the requests of one read."""
         factory = self.factory
         if self._is_joined:
-            # What came before is run, and answered, before it.
+            # The last read's requests are answered before this read is looked at.
             factory.run_queue.run_joined()
         begin = factory.monotonic()
         self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
@@ -286,8 +286,8 @@ class RemotingProtocol(Protocol):
         frames, now_ms = self._not_rejected(frames), factory.now_ms()
         head = factory.dispatcher.read_head(self, frames, now_ms)
         code = factory.dispatcher.joined_code(head, len(frames))
-        if code is not None and len(frames) < JOINING_FRAMES_MAX and read_bytes < READ_SIZE and (
-                not self._decoder.failure) and (
+        is_small = len(frames) < JOINING_FRAMES_MAX and read_bytes < READ_SIZE
+        if code is not None and is_small and not self._decoder.failure and (
                 factory.run_queue.is_joining or factory.idle_spin.has_input()):
             self._is_joined = True
             factory.run_queue.join(Slice(self, frames, now_ms, head, code))

@@ -57,7 +57,7 @@ class Connection(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Slice:
-    """What one connection runs in its turn.
+    """The requests that one connection runs in its turn.
 
     :param now_ms: when it was taken, Unix ms.
     :param head: the requests at its head that are handled together.

@@ -188,15 +188,16 @@ class SendRequests:
         """
         apart = {request.channel.channel_id for request, record in zip(requests, plain, strict=True)
                  if record is None or request.channel.channel_id in self._large.channels}
-        groups: dict[int, list[int]] = {}
+        #: By the connection that is handled by itself; None: all others.
+        groups: dict[int | None, list[int]] = {}
         for index, request in enumerate(requests):
             channel_id = request.channel.channel_id
-            groups.setdefault(channel_id if channel_id in apart else -1, []).append(index)
+            groups.setdefault(channel_id if channel_id in apart else None, []).append(index)
         answers: list[Handled] = [None] * len(requests)
-        for channel_id, indexes in groups.items():
+        for group, indexes in groups.items():
             own = [requests[index] for index in indexes]
             try:
-                found = self._send(own) if channel_id in apart else self._complete(own, LazyBatch(
+                found = self._send(own) if group is not None else self._complete(own, LazyBatch(
                     own, single=[cast("MessageRecord", plain[index]) for index in indexes]))
             except Exception as error:
                 # It refuses these, and none of the others.

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.interop.servers import wait_until
 from twistmq.broker.edge import services, tap
 from twistmq.broker.edge.command_line import main, parse_overrides
 from twistmq.broker.errors import SettingsError
@@ -279,8 +280,7 @@ class ProcessTests(SynchronousTestCase):
         self.read_until(process, "Ctrl-C")
         process.send_signal(signal.SIGTERM)
         log = self.home / "d/logs/up.log"
-        while "SIGTERM" not in log.read_text() and process.poll() is None:
-            pass
+        wait_until("the first signal is in the log", lambda: "SIGTERM" in log.read_text())
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(PATIENCE), 0)
         self.assertNotIn("ReactorNotRunning", log.read_text())

@@ -88,7 +88,7 @@ class SliceTestCase(SynchronousTestCase):
 
 
 class JoinedTests(SliceTestCase):
-    """What one round of the reactor reads."""
+    """Requests that the reactor reads in one round."""
 
     def test_each_connection_gets_its_own_replies(self) -> None:
         """One batch, in the order of the connections; one write for each."""
@@ -163,7 +163,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.sizes(), [22, 18])
 
     def test_a_second_read_of_a_connection(self) -> None:
-        """What it sent before is run first, with what waits."""
+        """The requests of its first read are run first, in the batch that waits."""
         self.ask(0, b"first")
         self.ask(1, b"other")
         self.clients[0].says(encode_request(ECHO, 1, None, b"second"))
@@ -172,7 +172,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.sizes(), [2])
 
     def test_a_broken_frame_behind(self) -> None:
-        """What came before it is answered, and then the connection ends."""
+        """The requests before it are answered; then the connection ends."""
         self.clients[0].says(encode_request(BATCH, 0, HEADER, b"x"), bytes(8))
         self.assertEqual(self.heard(0), [(0, 0, b"x")])
         self.assertTrue(self.clients[0].is_closed)
@@ -269,7 +269,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.heard(1), [(0, 0, b"y")])
 
     def test_a_broken_frame_behind_what_waits(self) -> None:
-        """All that came before it is answered before the connection ends."""
+        """The requests of both reads are answered before the connection ends."""
         self.ask(0, b"x")
         self.ask(1, b"y")
         self.clients[0].says(encode_request(BATCH, 1, HEADER, b"z"), bytes(8))
@@ -277,7 +277,7 @@ class JoinedTests(SliceTestCase):
         self.assertTrue(self.clients[0].is_closed)
 
     def test_closing(self) -> None:
-        """What a connection sent before the broker closes it is answered."""
+        """The broker answers a connection's requests before it closes the connection."""
         self.ask(0, b"x")
         self.clients[0].protocol.close()
         self.assertEqual(self.heard(0), [(0, 0, b"x")])
@@ -288,7 +288,7 @@ class JoinedTests(SliceTestCase):
         self.assertEqual(self.sizes(), [2])
 
     def test_a_server_that_stops(self) -> None:
-        """What waits is run no more."""
+        """The batch that waits is dropped."""
         self.ask(0, b"x")
         self.server.run_queue.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -328,7 +328,7 @@ class HookTests(SliceTestCase):
 
 
 class WaitingTests(SliceTestCase):
-    """What waits while the broker is behind."""
+    """Requests that wait while the broker is behind."""
 
     def setUp(self) -> None:
         super().setUp()

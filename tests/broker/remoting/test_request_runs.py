@@ -234,7 +234,7 @@ class SignedTests(SynchronousTestCase):
         return True
 
     def test_a_name_that_comes_twice_in_json(self) -> None:
-        """The last value counts, also where the first is none that its field can have."""
+        """The last value counts, even if the field cannot have the first one."""
         reader = SignedRequestReader(HEADERS)
         fields = signed_fields(PLAIN, b"body", 479, KEYS)
         self.assertTrue(self.check_json(reader, fields, 0))

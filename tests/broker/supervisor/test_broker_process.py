@@ -188,7 +188,7 @@ class BrokerProcessTests(SynchronousTestCase):
         self.assertEqual(self.process.arguments[1], "-P")
 
     def test_it_is_ready_when_its_boot_line_is_told(self) -> None:
-        """Who is told the line finds it ready."""
+        """The process is ready already when its boot line is told."""
         states: list[str] = []
         broker = BrokerProcess(
             self.clock, "b-0", self.arguments, lambda *line: states.append(broker.state))

@@ -35,7 +35,7 @@ class CoresTests(SynchronousTestCase):
             self.assertEqual(self.cores(root=text), 8)
 
     def test_a_quota_is_kept(self) -> None:
-        """That of a container, and that of a unit; a part of a core is none, but one there is."""
+        """The quotas of a container and of a unit are kept to. Parts of a core do not count."""
         self.assertEqual(self.cores(root="350000 100000\n"), 3)
         self.assertEqual(self.cores(root="50000 100000\n"), 1)
         self.assertEqual(self.cores(root="1600000 100000\n"), 8)
