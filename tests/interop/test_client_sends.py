@@ -150,7 +150,7 @@ class SendTests(ClientTestCase):
                              version=broker.client_version)
             return not any(each in text for each in LATE)
 
-        wait_until("the tool has an answer", is_answered)
+        wait_until("the tool has an answer", is_answered, PATIENCE)
         return text
 
     def assert_found(self, broker: Broker, topic: str, sent: list[Told]) -> None:

@@ -37,6 +37,7 @@ public final class AdminRound {
         Clients.use(namesrv);
         admin.setNamesrvAddr(namesrv);
         admin.setInstanceName(Clients.instance());
+        admin.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         admin.start();
         producer = Clients.producer("AdminP-" + id);
     }

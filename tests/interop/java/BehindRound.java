@@ -48,6 +48,7 @@ public final class BehindRound {
         producer = Clients.producer("BehindP");
         admin.setNamesrvAddr(namesrv);
         admin.setInstanceName(Clients.instance());
+        admin.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         admin.start();
     }
 

@@ -83,6 +83,7 @@ final class LitePullRound {
         consumer.setNamesrvAddr(like.getNamesrvAddr());
         like.shutdown();
         consumer.setInstanceName(Clients.instance());
+        consumer.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
         consumer.setConsumeFromWhere(
             org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

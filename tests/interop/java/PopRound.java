@@ -139,6 +139,7 @@ final class PopRound {
         DefaultMQAdminExt admin = new DefaultMQAdminExt(TIMEOUT_MS);
         admin.setNamesrvAddr(namesrv);
         admin.setInstanceName(Clients.instance());
+        admin.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         admin.start();
         admin.setMessageRequestMode(address, topic, of, mode, 8, TIMEOUT_MS);
         admin.shutdown();

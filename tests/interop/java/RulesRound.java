@@ -48,6 +48,7 @@ public final class RulesRound {
         producer.start();
         admin.setNamesrvAddr(namesrv);
         admin.setInstanceName(Clients.instance());
+        admin.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         admin.start();
     }
 

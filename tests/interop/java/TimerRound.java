@@ -230,6 +230,7 @@ final class TimerRound {
         TransactionMQProducer half = new TransactionMQProducer("TimerRoundHalfP");
         half.setNamesrvAddr(producer.getNamesrvAddr());
         half.setInstanceName(Clients.instance());
+        half.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         half.setSendMsgTimeout(Clients.SEND_TIMEOUT_MS);
         half.setTransactionListener(new TransactionListener() {
             @Override

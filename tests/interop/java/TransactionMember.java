@@ -43,6 +43,7 @@ public final class TransactionMember {
         TransactionMQProducer producer = new TransactionMQProducer(args[2]);
         producer.setNamesrvAddr(args[0]);
         producer.setInstanceName(Clients.instance());
+        producer.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         producer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
         producer.setSendMsgTimeout(Clients.SEND_TIMEOUT_MS);
         producer.setTransactionListener(new Answers());

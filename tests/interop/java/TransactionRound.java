@@ -117,6 +117,7 @@ final class TransactionRound {
         TransactionMQProducer producer = new TransactionMQProducer(group);
         producer.setNamesrvAddr(plain.getNamesrvAddr());
         producer.setInstanceName(Clients.instance());
+        producer.setMqClientApiTimeout(Clients.SEND_TIMEOUT_MS);
         producer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
         producer.setSendMsgTimeout(Clients.SEND_TIMEOUT_MS);
         producer.setTransactionListener(answers);
