@@ -58,9 +58,6 @@ SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePe
 ARCHIVE: Final = "classes.jsa"
 #: Runs a short-lived program when it is its turn to start.
 IN_TURN: Final = (sys.executable, "-I", "-S", str(Path(__file__).resolve().with_name("turn.py")))
-#: How long a client of a short-lived program tries to connect, ms: by default 3 s, and with a busy
-#: machine it says "connect to null failed" then.
-CONNECTING: Final = "-Dcom.rocketmq.remoting.client.connect.timeout=15000"
 #: Settings of a short-lived broker. Without them 5.3.3 takes most of a core for three seconds,
 #: while its metrics of transactions wait in a loop, and then a quarter of one, since it compares
 #: all of its timer wheel with the file each second.
@@ -119,7 +116,7 @@ def java_command(
     quiet.write_text(QUIET_LOGGING)
     # An archive stands for the jars at the begin of the class path.
     class_paths = sorted(class_paths, key=lambda path: not path.endswith("/*"))
-    quick = [*IN_TURN, "java", *SHORT_LIVED, CONNECTING, *_sharing(class_paths[0])]
+    quick = [*IN_TURN, "java", *SHORT_LIVED, *_sharing(class_paths[0])]
     return [*(quick if short_lived else ["java"]), f"-Xmx{heap}",
             f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", f"-Drocketmq.home.dir={home}",
             f"-Drmq.logback.configurationFile={quiet}", f"-Dlogback.configurationFile={quiet}",
