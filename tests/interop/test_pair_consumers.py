@@ -43,7 +43,6 @@ QUEUES = 4
 EARLY, BACKLOG = 40, 200
 #: Consumers ask for routes every 30 s; a busy machine is slower.
 MOVE_SECONDS = 35.0
-ROUTE_ROUNDS = 5
 #: Messages of each member that a slave lacks, and how often it may be asked for those of a queue.
 BEHIND, PULLS_MAX = 5000, 5.0
 #: The members that ask for them.
@@ -218,9 +217,6 @@ class DeadMasterTests(DeadMasterCase):
         seconds = {name: (members.last_ms(name) - died_ms) / 1000 for name in MEMBERS}
         print(f"{type(self).__name__}: the backlog was consumed so long after the kill, s: "
               f"{seconds}")
-        # A request for a route has 3 s in the client of PyPI; one that had no answer is repeated by
-        # its next round, so on a busy machine that client may need several.
-        self.assertLess(seconds.pop(PYTHON), ROUTE_ROUNDS * MOVE_SECONDS)
         self.assertLess(max(seconds.values()), MOVE_SECONDS + PATIENCE_SECONDS / 2)
 
 
