@@ -21,6 +21,7 @@ from typing import Final, Self
 from tests.interop.load import Load
 from tests.interop.replicas import Group, Replica, end_of, same_log, slaves_of
 from tests.interop.servers import rss_anon_kib, wait_until
+from tests.interop.turn import cpu_seconds
 
 __all__ = ["GROWTH_MAX_KIB", "SLOW_BYTES", "Strain", "four_slaves", "open_sockets",
            "probe", "slow_peer", "soak", "stall"]
@@ -30,7 +31,6 @@ GROWTH_MAX_KIB: Final = 4 * 1024
 #: What a slow peer reads in a second.
 SLOW_BYTES: Final = 100 * 1024
 _HEAD: Final = struct.Struct(">qi")
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 #: Connections that have not reported are closed beyond 64; a few more are just being closed.
 _DESCRIPTORS_MAX: Final = 200
 #: Sockets that a master may have open beside those it had.
@@ -53,12 +53,6 @@ class Strain:
     def __str__(self) -> str:
         figures = ", ".join(f"{name} {value:,.2f}" for name, value in self.figures.items())
         return f"{figures}; {len(self.problems)} problems"
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class Watch:

@@ -52,7 +52,7 @@ def take_turn() -> int | None:
     return None
 
 
-def processor_seconds(process: int) -> float:
+def cpu_seconds(process: int) -> float:
     """Processor time of a process; :raises OSError: when it has ended."""
     fields = fields_of(Path(f"/proc/{process}/stat"))
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -77,7 +77,7 @@ def hold_turn(process: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     asleep = 0
     with contextlib.suppress(OSError):  # It has ended.
-        while (processor_seconds(process) < START_SECONDS and asleep < ASLEEP_POLLS
+        while (cpu_seconds(process) < START_SECONDS and asleep < ASLEEP_POLLS
                and time.monotonic() < deadline):
             time.sleep(POLL_SECONDS)
             asleep = asleep + 1 if is_asleep(process) else 0

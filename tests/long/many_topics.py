@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import resource
 import signal
 import tempfile
@@ -26,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.interop.servers import Servers
+from tests.interop.turn import cpu_seconds
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
@@ -42,14 +42,8 @@ WINDOW = 4000
 PATIENCE_SECONDS = 900.0
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process used of its processors so far, seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def children_seconds() -> float:
-    """The same of all processes of this one that ended."""
+    """Processor time of all processes of this one that ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
