@@ -84,18 +84,23 @@ def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> i
 def stop_at_signals(reactor: Any) -> None:
     """Stop the reactor at SIGTERM and SIGINT; further ones while it stops change nothing.
 
-    With Twisted's own handlers the second one is an unhandled error in the log. systemd, and a
-    supervisor, may both send one.
+    With Twisted's own handlers the second one is an unhandled error in the log, and Python gives
+    up handlers of its own before the process ends: there the second one would kill it. systemd,
+    and a supervisor, may both send one.
     """
+    numbers = signal.SIGTERM, signal.SIGINT
+
     def stop(name: str) -> None:
         _log.info("{name} received, stopping", name=name)
         with contextlib.suppress(ReactorNotRunning):
             reactor.stop()
 
     def received(number: int, _: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
         reactor.callFromThread(stop, signal.Signals(number).name)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         signal.signal(number, received)
 
 

@@ -207,19 +207,31 @@ class StarterTests(SynchronousTestCase):
 class SignalTests(SynchronousTestCase):
     """The handlers of signals."""
 
-    def test_a_second_signal_changes_nothing(self) -> None:
-        """It may come while the reactor stops: nothing is raised."""
+    def setUp(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
-        calls: list[tuple[Any, ...]] = []
-        reactor: Any = FakeReactor()
-        reactor.callFromThread = lambda *call: calls.append(call)
-        tap.stop_at_signals(reactor)
-        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        self.calls: list[tuple[Any, ...]] = []
+        self.reactor: Any = FakeReactor()
+        self.reactor.callFromThread = lambda *call: self.calls.append(call)
+        tap.stop_at_signals(self.reactor)
+
+    def raise_each(self, *numbers: signal.Signals) -> None:
+        """Raise signals, and let the reactor run what their handlers gave it."""
+        for number in numbers:
             signal.raise_signal(number)
-        for call, *arguments in calls:
+        for call, *arguments in self.calls:
             call(*arguments)
-        self.assertEqual(reactor.stops, 3)
+
+    def test_a_second_signal_changes_nothing(self) -> None:
+        """It is ignored, until the process ends."""
+        self.raise_each(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
+        self.assertEqual(self.reactor.stops, 1)
+
+    def test_a_signal_while_the_reactor_stops_changes_nothing(self) -> None:
+        """A start that failed stops it too: nothing is raised."""
+        self.reactor.stop()
+        self.raise_each(signal.SIGINT)
+        self.assertEqual(self.reactor.stops, 2)
 
 
 class OptionsTests(SynchronousTestCase):
