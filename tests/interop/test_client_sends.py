@@ -168,7 +168,7 @@ class CommandTests(ClientTestCase):
 
     def command(self, broker: Broker, *words: str) -> list[str | Path]:
         """The words of a command."""
-        return [sys.executable, "-c", MAIN, *words, "-n", broker.where]
+        return [sys.executable, "-c", MAIN, *words, "--timeout", "15", "-n", broker.where]
 
     def test_lines_go_through_each_broker(self) -> None:
         """All of them come out; a member that is interrupted commits what it printed."""
@@ -182,8 +182,10 @@ class CommandTests(ClientTestCase):
         """Send lines and read them, at each broker."""
         def check(broker: Broker) -> None:
             lines = "".join(f"{number}\n" for number in range(count))
-            subprocess.run(self.command(broker, "produce", "Lines"), input=lines, text=True,
-                           check=True, timeout=PATIENCE)
+            sent = subprocess.run(
+                self.command(broker, "produce", "Lines"), input=lines, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+            self.assertEqual((sent.returncode, sent.stdout), (0, ""))
             read = run(self.command(broker, "consume", "Lines", "--from", "first", "--to", "end"),
                        PATIENCE)
             self.assertEqual(sorted(map(int, read.split())), list(range(count)))
