@@ -3,7 +3,6 @@
 
   growth_bench.py [topics] [connections] [groups] [stores]      all when none is named
       [--twistmq .venv/bin/twistmq] [--seconds 6] [--rounds 3] [--most 80000] [--gibibytes 1,4]
-      [--svg FILE]
 
 topics       sends in turn to 1, 100, 1,000, 10,000, 80,000 topics of 4 queues, and a start with
              them
@@ -17,8 +16,7 @@ One broker of ours for each row; CPU is the broker's, the median of the rounds. 
 but for stores, run at the same time and are loaded in turn, so that a machine whose speed changes
 changes no row alone. Rounds are so long that a broker with many queues writes their entries in
 each. A start lasts until the broker answers and is registered. `--most` leaves out the counts above
-it. The picture needs matplotlib (`pip install '.[bench]'`). Nothing else should run on the machine
-meanwhile.
+it. growth_picture.py draws the tables. Nothing else should run on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -289,45 +287,17 @@ def stores(arguments: argparse.Namespace, counts: Sequence[int]) -> Iterator[Row
             yield with_store(arguments, Path(text), count)
 
 
-def measure(kind: str, arguments: argparse.Namespace) -> dict[int, Row]:
-    """All rows of one kind, printed as a Markdown table."""
-    rows: dict[int, Row] = {}
+def measure(kind: str, arguments: argparse.Namespace) -> None:
+    """Measure all rows of one kind, and print them as a Markdown table."""
     counts = counts_of(kind, arguments)
     found = stores(arguments, counts) if kind == "stores" else in_turn(
         arguments, LOADS[kind], counts)
-    for count, row in zip(counts, found, strict=True):
-        rows[count] = row
-        if len(rows) == 1:
+    for number, (count, row) in enumerate(zip(counts, found, strict=True)):
+        if number == 0:
             heads = ["GiB of messages" if kind == "stores" else kind, *row]
             print(f"\n| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
         cells = [f"{value:,.0f}" if value >= 1000 else f"{value:.2f}" for value in row.values()]
         print(f"| {count:,} | {' | '.join(cells)} |", flush=True)
-    return rows
-
-
-def draw(found: dict[str, dict[int, Row]], path: Path) -> None:
-    """Draw the CPU of a message, and the time of a start, over each count."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({
-        "svg.hashsalt": "twistmq", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot
-
-    picture, axes = pyplot.subplots(1, len(found), figsize=(3 * len(found), 2.4), squeeze=False)
-    for axis, (kind, rows) in zip(axes[0], found.items(), strict=True):
-        axis.plot(list(rows), [row["CPU a message, us"] for row in rows.values()], marker="o",
-                  label="CPU a message, us")
-        if all("start, s" in row for row in rows.values()):
-            axis.plot(list(rows), [row["start, s"] for row in rows.values()], marker="x",
-                      linestyle="--", label="start, s")
-            axis.legend(frameon=False)
-        axis.set_xscale("log")
-        axis.set_ylim(bottom=0)
-        axis.set_xlabel("GiB of messages" if kind == "stores" else kind)
-    axes[0][0].set_ylabel("us, s")
-    picture.tight_layout()
-    picture.savefig(path, metadata={"Date": None})
 
 
 def main() -> int:
@@ -339,7 +309,6 @@ def main() -> int:
                         help="leave out counts above it")
     parser.add_argument("--gibibytes", default=[1, 4],
                         type=lambda text: [int(each) for each in text.split(",")])
-    parser.add_argument("--svg", type=Path, help="the file of a picture")
     arguments = parser.parse_args()
     if unknown := set(arguments.what) - set(KINDS):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
@@ -348,9 +317,8 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     begin = time.monotonic()
-    found = {kind: measure(kind, arguments) for kind in arguments.what or KINDS}
-    if arguments.svg:
-        draw(found, arguments.svg)
+    for kind in arguments.what or KINDS:
+        measure(kind, arguments)
     print(f"\n{time.monotonic() - begin:.0f} s")
     return 0
 
