@@ -279,7 +279,7 @@ class CommandTests(TestCase):
                 replies[:] = [reply]
                 for batch in ("1", "2"):
                     found = CliRunner().invoke(
-                        twistmq, ["produce", "t", "--timeout", "0.3", "-n", server.address,
+                        twistmq, ["produce", "t", "--timeout", "2", "-n", server.address,
                                   "--batch", batch], input="x\ny\n")
                     self.assertEqual((found.exit_code, found.output.splitlines()[-1]),
                                      (1, f"twistmq: {said}"), msg=reply)

@@ -63,10 +63,10 @@ class ReplyTests(TestCase):
     def test_a_request_ends_in_time_and_its_late_reply_changes_nothing(self) -> Deferred[Any]:
         """The same producer then gets the reply to its next request."""
         def run() -> None:
-            with Producer(self.where) as producer:
+            with Producer(self.where, timeout_s=30) as producer:
                 begin = time.monotonic()
-                self.assertRaises(RequestTimeout, producer.request, "T", b"first", timeout_s=0.5)
-                self.assertLess(time.monotonic() - begin, 1.5)
+                self.assertRaises(RequestTimeout, producer.request, "T", b"first", timeout_s=2)
+                self.assertLess(time.monotonic() - begin, 10)
                 producer.send("T", b"no request")
                 refused: list[Exception] = []
                 was_refused = threading.Event()
