@@ -13,13 +13,8 @@ import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import matplotlib
 from results_page import sections_of, tables_of
-
-matplotlib.use("svg")
-matplotlib.rcParams.update({
-    "svg.hashsalt": "twistmq", "svg.fonttype": "none", "font.size": 9})
-from matplotlib import pyplot  # noqa: E402
+from svg_picture import save, svg_pyplot
 
 FOLDER = Path(__file__).resolve().parent
 COST, START = "CPU a message, us", "start, s"
@@ -45,7 +40,8 @@ def newest(tables: Iterable[str]) -> dict[str, dict[str, list[float]]]:
 
 def draw(tables: Mapping[str, dict[str, list[float]]], path: Path) -> None:
     """Draw tables beside each other."""
-    picture, axes = pyplot.subplots(1, len(tables), figsize=(3 * len(tables), 2.4), squeeze=False)
+    picture, axes = svg_pyplot().subplots(
+        1, len(tables), figsize=(3 * len(tables), 2.4), squeeze=False)
     for axis, (name, columns) in zip(axes[0], tables.items(), strict=True):
         counts = columns[name]
         axis.plot(counts, columns[COST], marker="o", label=COST)
@@ -56,8 +52,7 @@ def draw(tables: Mapping[str, dict[str, list[float]]], path: Path) -> None:
         axis.set_ylim(0, 1.15 * max(columns[COST] + columns.get(START, [])))
         axis.set_xlabel(name)
     axes[0][0].set_ylabel("us, s")
-    picture.tight_layout()
-    picture.savefig(path, metadata={"Date": None})
+    save(picture, path)
 
 
 def main() -> int:

@@ -33,6 +33,7 @@ from pathlib import Path
 
 import wire_bench
 from bench_servers import Apache, Server, Twistmq, parser_of
+from svg_picture import save, svg_pyplot
 
 #: Width of what is noted together, seconds.
 BIN: float = 0.1
@@ -243,18 +244,11 @@ def run(server: Server, options: argparse.Namespace) -> tuple[dict[str, object],
 
 def draw(figures: dict[str, object], path: str) -> None:
     """Draw offered load, what was accepted and refused, and latency, over time."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({
-        "svg.hashsalt": "twistmq", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot
-
     bins = figures["bins"]
     edges = figures["edges"]
     assert isinstance(bins, list) and isinstance(edges, list)
     times = [index * BIN for index in range(len(bins))]
-    picture, (rates, latency) = pyplot.subplots(2, 1, sharex=True, figsize=(7, 4.6))
+    picture, (rates, latency) = svg_pyplot().subplots(2, 1, sharex=True, figsize=(7, 4.6))
     for column, name, colour in ((0, "offered", "0.6"), (1, "accepted", "tab:green"),
                                  (2, "refused: SYSTEM_BUSY", "tab:red")):
         rates.plot(times, [each[column] / BIN / 1000 for each in bins], color=colour, label=name,
@@ -272,8 +266,7 @@ def draw(figures: dict[str, object], path: str) -> None:
         axes.legend(loc="upper right", frameon=False, fontsize=8)
     rates.set_title(f"{figures['factor']:g} times the {figures['capacity']:,} messages/s that "
                     f"{figures['server']} takes", fontsize=9)
-    picture.tight_layout()
-    picture.savefig(path, metadata={"Date": None})
+    save(picture, path)
 
 
 def main() -> None:
