@@ -285,7 +285,9 @@ class ProcessTests(SynchronousTestCase):
 
         wait_until("the process has ended", is_ended, PATIENCE)
         self.assertEqual(process.returncode, 0)
-        self.assertNotIn("ReactorNotRunning", (self.home / "d/logs/up.log").read_text())
+        log = (self.home / "d/logs/up.log").read_text()
+        self.assertEqual(log.count("SIGTERM received"), 1)
+        self.assertNotIn("ReactorNotRunning", log)
 
     def test_twistd_runs_the_same_services_and_stops_them(self) -> None:
         """twistd runs the same services and stops them."""
