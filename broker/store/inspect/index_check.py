@@ -82,9 +82,11 @@ class IndexCheck:
     def _check_file(self, view: IndexView) -> None:
         newest = array("i", bytes(SLOT_SIZE * view.slot_count))
         used = 0
-        for number, (code, _, _, previous) in view.items():
+        left = _LeftItems(view)
+        for number, (code, place, _, previous) in view.items():
+            left.see(number, code, place)
             slot = code % view.slot_count
-            if previous != newest[slot]:
+            if previous != newest[slot] and not left.are_between(newest[slot], previous):
                 self._report.problem(
                     view.path, view.position(number) + _PREVIOUS_POSITION,
                     f"the item before in slot {slot}: {newest[slot]}", str(previous))
@@ -93,10 +95,13 @@ class IndexCheck:
             if number % _STEP == 0:
                 self._advance(_STEP)
         self._advance((view.count - 1) % _STEP)
-        self._check_slots(view, newest)
+        self._check_slots(view, newest, left)
+        # Which slots of items that were left were on disk, and so were not counted, is unknown.
+        if view.is_ahead or used - left.first_count <= view.slots_used <= used:
+            used = view.slots_used
         self._check_header(view, used)
 
-    def _check_slots(self, view: IndexView, newest: array[int]) -> None:
+    def _check_slots(self, view: IndexView, newest: array[int], left: _LeftItems) -> None:
         step = 65_536
         for begin in range(0, view.slot_count, step):
             expected = newest[begin : begin + step]
@@ -104,10 +109,11 @@ class IndexCheck:
             found.byteswap()
             if found == expected:
                 continue
-            for slot, (left, right) in enumerate(zip(expected, found, strict=True), begin):
-                if left != right and view.counted(right) != left and not self._changed(view):
+            for slot, (wanted, given) in enumerate(zip(expected, found, strict=True), begin):
+                if (wanted != given and view.counted(given) != wanted
+                        and not left.are_between(wanted, given) and not self._changed(view)):
                     self._report.problem(view.path, HEADER_SIZE + SLOT_SIZE * slot,
-                                         f"the newest item of slot {slot}: {left}", str(right))
+                                         f"the newest item of slot {slot}: {wanted}", str(given))
 
     def _check_header(self, view: IndexView, used: int) -> None:
         last = view.count - 1
@@ -117,8 +123,8 @@ class IndexCheck:
             return
         if last < 1:
             return
-        expected: list[int | None] = [None, None, view.item(1)[1], view.item(last)[1],
-                                      None if view.is_ahead else used, None]
+        expected: list[int | None] = [None, None, view.item(1)[1], view.item(last)[1], used,
+                                      None]
         for index, number in ((0, 1), (1, last)):
             place = view.item(number)[1]
             message = self._store.look(place) if place >= self._store.log_begin else ""
@@ -229,3 +235,58 @@ class IndexCheck:
         path, position = self._store.log.locate(place)
         self._report.problem(path, position, f"an index item of {message.topic} for key {key!r}",
                              "none", run="no index item")
+
+
+class _LeftItems:
+    """Items of a flush that a kill ended, when Apache's broker went on and put them once more.
+
+    Our flush writes items and their count, then slots, then the header's end. Apache's broker
+    counts those items, and puts again what is behind the end: places in the log go back to one that
+    was there. Some slots lead to the items that were left, others pass them.
+
+    :ivar first_count: how many of these items were the first in their slots.
+    """
+
+    def __init__(self, view: IndexView) -> None:
+        self._view = view
+        self._ranges: list[range] = []
+        #: Hash and place of the first item of the message that was seen last.
+        self._message = (-1, -1)
+        #: Number of the first item since places went back.
+        self._begin = 1
+        self.first_count = 0
+
+    def see(self, number: int, code: int, place: int) -> None:
+        """Look at the next item."""
+        first_code, last_place = self._message
+        if place < last_place or (place == last_place and code == first_code):
+            self._go_back(number, place)
+        if place != last_place:
+            self._message = (code, place)
+
+    def are_between(self, newer: int, older: int) -> bool:
+        """Whether only items that were left are between two items of a slot."""
+        number = newer
+        while number > older and any(number in items for items in self._ranges):
+            previous = self._view.item(number)[3]
+            if previous >= number:
+                return False
+            number = previous
+        return number == older
+
+    def _go_back(self, end: int, place: int) -> None:
+        """Places go back, to one that was there unless an item is damaged."""
+        begin = end
+        first_count = 0
+        found = -1
+        while begin > self._begin:
+            _, found_place, _, previous = self._view.item(begin - 1)
+            if found_place < place:
+                break
+            found = found_place
+            first_count += previous == 0
+            begin -= 1
+        if found == place:
+            self._ranges.append(range(begin, end))
+            self.first_count += first_count
+            self._begin = end
