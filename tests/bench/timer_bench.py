@@ -6,7 +6,8 @@
 Each broker in turn gets so many messages, due at times spread evenly over so many seconds, of which
 the first comes after the lead; four connections pull while they come. Lateness is from a message's
 own time to its arrival here: a tick of a second, which both brokers wait for, is half of that in
-the mean. Prints a table; the exit status is 1 when a message is early, lost or there twice.
+the mean. CPU is the broker's: while messages are sent, and until all have come. Prints a table; the
+exit status is 1 when a message is early, lost or there twice.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench_servers import Apache, Server, Twistmq, parser_of
+from feature_loads import Broker
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, send_header
@@ -84,24 +86,28 @@ def send(address: str, topic: str, count: int, first_ms: int, span_ms: int) -> f
 
 def measure(server: Server, count: int, seconds: int, lead: int) -> bool:
     """One broker; :returns: whether all came, none early and none twice."""
-    address = ":".join(server.endpoint.partition("=")[2].split(":")[:2])
+    broker = Broker(server.endpoint)
     # Java compiles what it runs.
-    deliver(address, WARM_UP_TOPIC, max(count // 10, 1), max(seconds // 10, 1), lead)
-    rate, late, bodies = deliver(address, TOPIC, count, seconds, lead)
+    deliver(broker, WARM_UP_TOPIC, max(count // 10, 1), max(seconds // 10, 1), lead)
+    rate, send_cpu, cpu, late, bodies = deliver(broker, TOPIC, count, seconds, lead)
     early = sum(each < 0 for each in late)
     at = {share: late[min(int(len(late) * share), len(late) - 1)] for share in (0.5, 0.99)}
-    print(f"| {server.name} | {rate:,.0f} | {bodies:,} | {len(late) - bodies} | {early} | "
+    print(f"| {server.name} | {rate:,.0f} | {send_cpu * 1e6 / count:,.1f} | "
+          f"{cpu * 1e6 / count:,.1f} | {bodies:,} | {len(late) - bodies} | {early} | "
           f"{late[0]} | {at[0.5]} | {at[0.99]} | {late[-1]} |", flush=True)
     return bodies == count and not early and len(late) == count
 
 
 def deliver(
-    address: str, topic: str, count: int, seconds: int, lead: int
-) -> tuple[float, list[int], int]:
+    broker: Broker, topic: str, count: int, seconds: int, lead: int
+) -> tuple[float, float, float, list[int], int]:
     """Send timed messages and wait for them.
 
-    :returns: messages sent a second; how late each came, ms, in order; how many different ones.
+    :returns: messages sent a second; CPU seconds of the broker meanwhile, and until all have come;
+        how late each came, ms, in order; how many different ones.
     """
+    host, port = next(broker.endpoint.addresses)
+    address = f"{host}:{port}"
     with RawClient(address, 30) as client:
         client.send(topic, b"0 seed")
         # A route takes Apache's broker a moment.
@@ -109,13 +115,16 @@ def deliver(
     pullers = [Puller(address, topic, queue_id) for queue_id in range(QUEUES)]
     for puller in pullers:
         puller.start()
+    cpu = broker.cpu_seconds()
     first_ms = now_ms() + lead * 1000
     rate = send(address, topic, count, first_ms, seconds * 1000)
+    send_cpu = broker.cpu_seconds() - cpu
     assert now_ms() < first_ms, "sending took longer than the lead"
     deadline = time.monotonic() + lead + seconds + 120
     while time.monotonic() < deadline and sum(
             len(puller.late_ms) for puller in pullers) < count + 1:
         time.sleep(0.2)
+    cpu = broker.cpu_seconds() - cpu
     # What comes twice comes after that.
     time.sleep(3)
     for puller in pullers:
@@ -124,12 +133,13 @@ def deliver(
         puller.join()
     # The seed is not timed.
     late = sorted(each for puller in pullers for each in puller.late_ms if each < 10**9)
-    return rate, late, len(set().union(*(puller.bodies for puller in pullers))) - 1
+    return rate, send_cpu, cpu, late, len(set().union(*(puller.bodies for puller in pullers))) - 1
 
 
 def run(servers: Sequence[Server], arguments: argparse.Namespace) -> bool:
-    print("| broker | sends/s | came | twice | early | first, ms late | p50 | p99 | last |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    print("| broker | sends/s | CPU a sent message, us | CPU a message in all, us | came | twice | "
+          "early | first, ms late | p50 | p99 | last |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     good = True
     for server in servers:
         server.start()
