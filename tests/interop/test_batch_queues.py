@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
+from tests.broker.store.test_inspect import check
 from tests.interop import clients
 from tests.interop.contents import fields_of
 from tests.interop.peer import Peer, java_command
 from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.store.inspect.check import StoreCheck
-from twistmq.broker.store.inspect.layout import StoreFiles
-from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire import properties as names
@@ -175,7 +172,7 @@ class BatchQueueTests(clients.JavaTestCase):
         self.assertGreater(len(second), 2 * len(first) - 20)
         third = self.apache(lambda client: self.go_on(client, second, 2 * COUNT), kill)
         self.assertEqual(self.ours(read, False), third)
-        self.assertEqual(problems(self.folder / "store"), [])
+        self.assertEqual(check(self.folder / "store")[0], [])
 
     def long_stopped(self) -> None:
         """Each stopped as it should be."""
@@ -197,14 +194,3 @@ class BatchQueueTests(clients.JavaTestCase):
         output = clients.run([*command, "BatchRound", self.servers.namesrv, "broker-peer"],
                              clients.ROUND_TIMEOUT)
         self.assertRegex(output, r"ok \d{2,} checks")
-
-
-def problems(root: Path) -> list[str]:
-    """What store check says."""
-    lines: list[str] = []
-    files = StoreFiles(root)
-    try:
-        StoreCheck(files, Report(root, lines.append, 20)).run()
-    finally:
-        files.close()
-    return lines

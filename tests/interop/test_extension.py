@@ -7,13 +7,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.broker.store.test_inspect import check
 from tests.interop import clients
 from tests.interop.contents import QUEUES, TOPICS, Contents, differences
 from tests.interop.exchange import Exchange, committed_offset, fill
 from tests.interop.servers import free_port
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.store.inspect.check import StoreCheck
-from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of
@@ -77,13 +76,7 @@ class ExtensionTests(SynchronousTestCase):
 
     def check(self) -> Report:
         """Check the store's files; nothing of queues and extensions may disagree."""
-        lines: list[str] = []
-        report = Report(self.store, lines.append, 20)
-        files = StoreFiles(self.store)
-        try:
-            StoreCheck(files, report).run()
-        finally:
-            files.close()
+        lines, report = check(self.store)
         # A broker of Apache's that was killed may leave records without index items.
         self.assertEqual([line for line in lines if "index item" not in line], [])
         return report

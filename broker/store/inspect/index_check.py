@@ -9,6 +9,7 @@ Source: IndexService.buildIndex, IndexFile.putKey @5.3.3.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -96,7 +97,7 @@ class IndexCheck:
                 self._advance(_STEP)
         self._advance((view.count - 1) % _STEP)
         self._check_slots(view, newest, left)
-        # Which slots of items that were left were on disk, and so were not counted, is unknown.
+        # Apache's broker counts no slot that was on disk at the kill; which were is unknown.
         if view.is_ahead or used - left.first_count <= view.slots_used <= used:
             used = view.slots_used
         self._check_header(view, used)
@@ -238,7 +239,7 @@ class IndexCheck:
 
 
 class _LeftItems:
-    """Items of a flush that a kill ended, when Apache's broker went on and put them once more.
+    """Items that a flush wrote before a kill, and that Apache's broker put once more.
 
     Our flush writes items and their count, then slots, then the header's end. Apache's broker
     counts those items, and puts again what is behind the end: places in the log go back to one that
@@ -252,8 +253,6 @@ class _LeftItems:
         self._ranges: list[range] = []
         #: Hash and place of the first item of the message that was seen last.
         self._message = (-1, -1)
-        #: Number of the first item since places went back.
-        self._begin = 1
         self.first_count = 0
 
     def see(self, number: int, code: int, place: int) -> None:
@@ -275,18 +274,12 @@ class _LeftItems:
         return number == older
 
     def _go_back(self, end: int, place: int) -> None:
-        """Places go back, to one that was there unless an item is damaged."""
-        begin = end
-        first_count = 0
-        found = -1
-        while begin > self._begin:
-            _, found_place, _, previous = self._view.item(begin - 1)
-            if found_place < place:
-                break
-            found = found_place
-            first_count += previous == 0
-            begin -= 1
-        if found == place:
-            self._ranges.append(range(begin, end))
-            self.first_count += first_count
-            self._begin = end
+        """Places go back with an item, to one that was there unless the item is damaged."""
+        least = self._ranges[-1].stop if self._ranges else 1
+        # Places ascend between two such items. A page of damaged items must not read all others.
+        begin = least + bisect_left(
+            range(least, end), place, key=lambda number: self._view.item(number)[1])
+        if self._view.item(begin)[1] == place and begin < end:
+            left = range(begin, end)
+            self._ranges.append(left)
+            self.first_count += sum(self._view.item(number)[3] == 0 for number in left)

@@ -1,4 +1,4 @@
-"""Checking an index file of which a kill ended a flush, and which Apache's broker went on with."""
+"""Checking an index file whose flush a kill ended, after Apache's broker went on with it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from tests.broker.store.test_inspect import check
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM, ITEM_SIZE, SLOT, SLOT_SIZE
+from twistmq.broker.store.inspect.index_check import IndexCheck
+from twistmq.broker.store.inspect.index_view import IndexView, Item
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.wire.properties import java_string_hash
 from twistmq.broker.wire.record import MessageRecord
@@ -65,9 +69,9 @@ class UnfinishedRoundTests(SynchronousTestCase):
             file.write_header()
 
     def go_on(self, slots: bool) -> None:
-        """Make the file anew: a round, a kill in the next, all behind the first one's end again.
+        """Make the file anew: a kill ends its second round, and Apache's broker goes on.
 
-        :param slots: whether the kill came when slots were written.
+        :param slots: whether the round's slots were written before the kill.
         """
         self.path.unlink()
         file = self.open()
@@ -146,3 +150,27 @@ class UnfinishedRoundTests(SynchronousTestCase):
         self.patch_at(0, HEADER.pack(begin_ms, end_ms, begin, 17, used - 1, count))
         lines, _ = check(self.root)
         self.assertTrue(any("slots used" in line for line in lines), msg=f"{lines}")
+
+    def test_many_damaged_items_do_not_read_all_others_each(self) -> None:
+        """Zeros look as if places went back, with each item again."""
+        self.path.unlink()
+        file = self.open()
+        for number in range(1, ITEMS):
+            file.tail.put(0, f"key{number}", 100 * number, 1000 * number)
+        self.flush(file)
+        damaged = 40
+        self.patch_at(self.item_position(ITEMS - 2 * damaged), bytes(ITEM_SIZE * damaged))
+        read: list[int] = []
+        item = IndexView.item
+
+        def counted(view: IndexView, number: int) -> Item:
+            read.append(number)
+            return item(view, number)
+
+        self.patch(IndexView, "item", counted)
+        lines: list[str] = []
+        files = StoreFiles(self.root)
+        self.addCleanup(files.close)
+        IndexCheck(files, Report(self.root, lines.append, 9), SLOTS).check_structure()
+        self.assertTrue(lines)
+        self.assertLess(len(read), 12 * damaged)
