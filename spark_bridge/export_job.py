@@ -27,14 +27,18 @@ from twistmq.spark_bridge.export_folder import locked, remove_leftovers
 from twistmq.spark_bridge.export_plan import MESSAGES, ExportError, ExportPlan
 from twistmq.spark_bridge.export_sinks import start_writing, written_files
 
-__all__ = ["ExportJob", "TableSummary", "end_session", "make_session", "waiting"]
+__all__ = ["NO_WORKER", "STARTS", "ExportJob", "TableSummary", "end_session", "make_session",
+           "waiting"]
 
 log = logging.getLogger("twistmq.spark_bridge")
 
 #: How often progress is looked at, s.
 _POLL_S: Final = 0.2
 #: Spark's error for a Python worker that did not connect in time. Source: PythonWorkerFactory.
-_NO_WORKER: Final = "Python worker failed to connect back"
+NO_WORKER: Final = "Python worker failed to connect back"
+#: Starts of a query, at most, between two micro-batches. Spark gives a Python worker ten seconds
+#: to load its modules, which a busy machine may exceed several times in a row.
+STARTS: Final = 10
 
 
 def make_session(plan: ExportPlan) -> Any:
@@ -91,8 +95,8 @@ class _Running:
     #: None until a micro-batch says.
     waiting: int | None = None
     last_batch: int = -1
-    #: Whether it was started for the second time.
-    is_second: bool = False
+    #: Since its last micro-batch.
+    starts: int = 1
 
 
 class ExportJob:
@@ -161,23 +165,22 @@ class ExportJob:
                 raise ExportError(f"{each.table}: {_cause(str(error))}")
 
     def _start_again(self, running: Iterable[_Running]) -> bool:
-        """Start queries once more that failed because a Python worker was not there in time.
+        """Start queries again that failed because a Python worker was not there in time.
 
-        Spark waits ten seconds for one, which a busy machine may need to load Python's modules.
-
-        :returns: False when one failed for another reason, or for the second time.
+        :returns: False when one failed for another reason, or too often.
         """
+        self._look(running)
         for each in running:
             error = each.query.exception()
             if error is None:
                 continue
-            if each.is_second or _NO_WORKER not in str(error):
+            if each.starts == STARTS or NO_WORKER not in str(error):
                 return False
-            log.warning("%s: a Python worker did not start in time: the query starts again",
-                        each.table)
+            log.warning("%s: a Python worker did not start in time (start %d of %d): the query "
+                        "starts again", each.table, each.starts, STARTS)
             remove_leftovers(self._plan, each.table)
             each.query = start_writing(self._plan, each.table, self._frame(each.table))
-            each.is_second = True
+            each.starts += 1
         return True
 
     def _frame(self, table: str) -> Any:
@@ -205,6 +208,7 @@ class ExportJob:
                 each.last_batch = progress["batchId"]
                 each.rows += progress["numInputRows"]
                 each.waiting = waiting(progress["sources"][0])
+                each.starts = 1
                 changed = True
         if changed:
             # A query that has ended without a row says nothing.

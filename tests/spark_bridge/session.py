@@ -20,19 +20,16 @@ from twisted.trial.unittest import SkipTest
 
 from tests.interop.peer import SHORT_LIVED
 from tests.interop.servers import wait_until
+from twistmq.spark_bridge.export_job import NO_WORKER, STARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["CONF", "STARTS", "WAIT_SECONDS", "begun", "missing_for_spark", "run_to_end",
+__all__ = ["CONF", "WAIT_SECONDS", "begun", "missing_for_spark", "run_to_end",
            "spark_session"]
 
 #: Bound on what a query is waited for. It takes ten seconds to start on a machine that has nothing
 #: else to do, and minutes on a busy one.
 WAIT_SECONDS = 240.0
-#: Starts of one query, at most. Spark gives a Python worker ten seconds to connect, which is not
-#: enough on a busy machine; such a query has done nothing, and its user starts it again.
-STARTS = 10
-_NOT_CONNECTED = "Python worker failed to connect back"
 
 #: What every session of a test is set to.
 CONF = {
@@ -58,15 +55,18 @@ def run_to_end(start: Callable[[], Any]) -> Any:
 
 
 def begun(start: Callable[[], Any], has_begun: Callable[[Any], bool]) -> Any:
-    """Start a query, and wait until a condition holds or it has ended; :returns: it."""
+    """Start a query, and wait until a condition holds or it has ended; :returns: it.
+
+    One whose Python worker came too late has done nothing: it starts again, as an export's does.
+    """
     for _ in range(STARTS):
         query = start()
         wait_until("the query begins", lambda query=query: (
             not query.isActive or has_begun(query)), WAIT_SECONDS)
         error = query.exception()
-        if error is None or _NOT_CONNECTED not in str(error):
+        if error is None or NO_WORKER not in str(error):
             return query
-    raise AssertionError(f"{_NOT_CONNECTED}, {STARTS} times")
+    raise AssertionError(f"{NO_WORKER}, {STARTS} times")
 
 
 @cache

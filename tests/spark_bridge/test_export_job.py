@@ -14,7 +14,7 @@ from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.running import RunningBroker, running_broker
 from twistmq.client import Message, Producer
 from twistmq.spark_bridge import export_job
-from twistmq.spark_bridge.export_job import ExportJob, TableSummary, waiting
+from twistmq.spark_bridge.export_job import NO_WORKER, STARTS, ExportJob, TableSummary, waiting
 from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
 from twistmq.trace.records import Pub, encode_records
 
@@ -127,29 +127,52 @@ class ExportJobTests(SynchronousTestCase):
         for number in range(first, first + count):
             producer.send(TOPICS[number % 2], b"%d" % number)
 
-    def test_a_query_whose_worker_did_not_start_in_time_starts_once_more(self) -> None:
-        """Spark's other errors end the job at once."""
-        late = "Job aborted. Python worker failed to connect back."
-        for errors, starts in (((late,), 2), ((late, late), 2), (("no such topic",), 1)):
-            texts = [*errors, None]
-            made: list[str | None] = []
+    def job_of(self, ends: list[tuple[str | None, int]]) -> tuple[ExportJob, list[object]]:
+        """A job whose queries end so: the error, and the micro-batches before it.
 
-            def start(*_: object, texts: list[str | None] = texts,
-                      made: list[str | None] = made) -> Any:
-                text = texts[len(made)]
-                made.append(text)
-                return mock.Mock(isActive=False, recentProgress=[],
-                                 exception=mock.Mock(return_value=text))
+        :returns: it and a list of the queries that it has started.
+        """
+        made: list[object] = []
+        batches = 0
 
-            plan = ExportPlan({}, TOPICS, False, str(self.output), "parquet")
-            job = ExportJob(plan, self.session, lambda *step: None)
-            with (mock.patch.object(export_job, "start_writing", start),
-                  mock.patch.object(job, "_frame"), mock.patch.object(job, "_summary")):
-                if errors == (late,):
-                    job.run()
-                else:
-                    self.assertIn(errors[-1], str(self.assertRaises(ExportError, job.run)))
-            self.assertEqual(len(made), starts, msg=f"{errors}")
+        def start(*_: object) -> Any:
+            nonlocal batches
+            error, count = ends[len(made)]
+            done = [{"batchId": batches + number, "numInputRows": 2,
+                     "sources": [{"endOffset": None, "latestOffset": None}]}
+                    for number in range(count)]
+            batches += count
+            made.append(mock.Mock(isActive=False, recentProgress=done,
+                                  exception=mock.Mock(return_value=error)))
+            return made[-1]
+
+        job = ExportJob(ExportPlan({}, TOPICS, False, str(self.output), "parquet"), self.session,
+                        lambda *step: None)
+        for target, name, value in ((export_job, "start_writing", start),
+                                    (export_job, "written_files", lambda *_: {}),
+                                    (job, "_frame", mock.Mock())):
+            self.patch(target, name, value)
+        return job, made
+
+    def test_a_query_whose_worker_did_not_start_in_time_starts_again(self) -> None:
+        """It does so some times in a row, and counts what it has done in between."""
+        late = f"Job aborted. {NO_WORKER}."
+        ends = [*[(late, 0)] * (STARTS - 1), (late, 3), *[(late, 0)] * (STARTS - 2), (None, 1)]
+        job, made = self.job_of(ends)
+        (found,) = job.run()
+        self.assertEqual((len(made), found.rows), (len(ends), 8))
+
+    def test_a_query_whose_workers_never_start_ends_the_job(self) -> None:
+        """After the last start, the error says why."""
+        job, made = self.job_of([(f"Job aborted. {NO_WORKER}.", 0)] * (STARTS + 1))
+        self.assertIn(NO_WORKER, str(self.assertRaises(ExportError, job.run)))
+        self.assertEqual(len(made), STARTS)
+
+    def test_an_error_of_a_query_ends_the_job_at_once(self) -> None:
+        """Spark's other errors do not go away by another start."""
+        job, made = self.job_of([("no such topic", 0)] * 2)
+        self.assertIn("no such topic", str(self.assertRaises(ExportError, job.run)))
+        self.assertEqual(len(made), 1)
 
     def test_what_waits(self) -> None:
         """Messages behind the end of a micro-batch; none where Spark does not know."""

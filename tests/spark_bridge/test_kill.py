@@ -10,9 +10,10 @@ from typing import Any
 
 from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from tests.spark_bridge.session import STARTS, WAIT_SECONDS, begun, spark_session
+from tests.spark_bridge.session import WAIT_SECONDS, begun, spark_session
 from tests.spark_bridge.stream_job import Job, committed_files, kill_workers, start_query
 from tests.spark_bridge.test_stream_source import StreamCase
+from twistmq.spark_bridge.export_job import STARTS
 
 
 class KillTests(StreamCase):
