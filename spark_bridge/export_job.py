@@ -147,12 +147,13 @@ class ExportJob:
             while not self._stopping:
                 # Before the errors: a query that fails between the two is started again.
                 is_active = any(each.query.isActive for each in running)
-                if any(each.query.exception() for each in running):
+                has_failed = any(each.query.exception() for each in running)
+                self._look(running)
+                if has_failed:
                     if not self._start_again(running):
                         break
                 elif not is_active:
                     break
-                self._look(running)
                 time.sleep(_POLL_S)
         finally:
             for each in running:
@@ -169,7 +170,6 @@ class ExportJob:
 
         :returns: False when one failed for another reason, or too often.
         """
-        self._look(running)
         for each in running:
             error = each.query.exception()
             if error is None:
