@@ -27,10 +27,14 @@ are Apache's where clients show them. Source: ResponseCode, RemotingException an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from twistmq.broker.codes import ResponseCode
 
 __all__ = [
     "BrokerError",
+    "CopiedError",
     "HeaderError",
     "LightQueuesFull",
     "MessageIllegal",
@@ -52,7 +56,24 @@ __all__ = [
 ]
 
 
-class BrokerError(Exception):
+class CopiedError(Exception):
+    """An error that ``pickle`` and ``copy`` rebuild without a call of its constructor.
+
+    By default Python calls the constructor with ``args``. That fails, or changes the text, when the
+    constructor takes anything other than the text. An error that cannot be rebuilt in the parent
+    process stops a ``multiprocessing.Pool`` for ever.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]:
+        return _rebuilt, (type(self), self.args), self.__dict__ or None
+
+
+def _rebuilt(kind: type[CopiedError], args: tuple[Any, ...]) -> CopiedError:
+    """Make an error that has these ``args``; its attributes are set afterwards."""
+    return kind.__new__(kind, *args)
+
+
+class BrokerError(CopiedError):
     """An error with a response code; its text is the remark the client is sent."""
 
     response_code: int = ResponseCode.SYSTEM_ERROR
@@ -151,7 +172,7 @@ class RemotingTooLong(RemotingError):
     retriable = False
 
 
-class SettingsError(Exception):
+class SettingsError(CopiedError):
     """A setting is unknown, out of bounds or of the wrong type; the text says which and why."""
 
 

@@ -269,5 +269,18 @@ def json_of(kind: type[T]) -> Serialiser[T]:
 
     :raises TypeError: when msgspec does not read or write the type.
     """
-    encoder, decoder = msgspec.json.Encoder(), msgspec.json.Decoder(kind)
-    return Serialiser(f"JSON of {getattr(kind, '__name__', kind)}", encoder.encode, decoder.decode)
+    return _JsonSerialiser(kind)
+
+
+class _JsonSerialiser(Serialiser[T]):
+    """JSON of one type; a copy of it makes an encoder and a decoder of its own."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        name = f"JSON of {getattr(kind, '__name__', kind)}"
+        super().__init__(name, msgspec.json.Encoder().encode, msgspec.json.Decoder(kind).decode)
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[type[T]]]:
+        return json_of, (self._kind,)

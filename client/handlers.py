@@ -10,6 +10,7 @@ import logging
 from enum import IntEnum
 from typing import Any, Final
 
+from twistmq.broker.errors import CopiedError
 from twistmq.client.messages import ReceivedMessage
 
 __all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "NoResult", "Retry",
@@ -32,7 +33,7 @@ ROLLBACK: Final = Decision.ROLLBACK
 UNKNOWN: Final = Decision.UNKNOWN
 
 
-class Retry(Exception):
+class Retry(CopiedError):
     """Raised by a handler: deliver the message again.
 
     :param level: the broker's delay level; 0: the broker chooses by the attempts.

@@ -43,6 +43,41 @@ class Read:
         self.began_ms = -1
 
 
+class _Decoded(Generic[T]):
+    """Stands in for the decoder of a copy: decoders are often local functions.
+
+    :param value: what the decoder made of the body.
+    :param fault: why it made nothing of it; None when it did.
+    """
+
+    __slots__ = ("_fault", "_value")
+
+    def __init__(self, value: T | None, fault: str | None) -> None:
+        self._value = value
+        self._fault = fault
+
+    def __call__(self, message: object) -> T:
+        if self._fault is not None:
+            raise Undecodable(self._fault)
+        return cast(T, self._value)
+
+
+def _picklable(error: Exception | None) -> Exception | None:
+    """The error, or None if another process could not rebuild it.
+
+    A handler may raise anything. One error that cannot be rebuilt would lose the whole message.
+    """
+    if error is None:
+        return None
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # an error's own code runs here
+        return None
+    return error
+
+
 class ReceivedMessage(Read, Generic[T]):
     """A message that was read.
 
@@ -76,6 +111,32 @@ class ReceivedMessage(Read, Generic[T]):
         self._body: bytes | None = None
         self._value: T | None = None
         self._properties: dict[str, str] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._arguments(), self._state()
+
+    def _arguments(self) -> tuple[object, ...]:
+        """What the constructor of a copy is called with; a copy has a value but no decoder."""
+        return self._record, self.queue, self.offset, self.topic, None
+
+    def _state(self) -> tuple[object, ...]:
+        """What a copy has beside the arguments of its constructor."""
+        value, fault = self._value, None
+        if self._decode is not None and value is None:
+            try:
+                value = self._decode(self)
+            except Exception as error:  # a decoder raises anything; the copy says it when asked
+                fault = str(error)
+        return (self.began_ms, self.lost, self.earlier_attempts, _picklable(self.error),
+                self._decode is not None, value, fault)
+
+    def __setstate__(
+        self, state: tuple[int, bool, int, Exception | None, bool, T | None, str | None]
+    ) -> None:
+        (self.began_ms, self.lost, self.earlier_attempts, self.error, has_decoder, value,
+         fault) = state
+        if has_decoder:
+            self._decode = _Decoded(value, fault)
 
     @property
     def record(self) -> StoredMessage:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, CopiedError
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, defer_until
@@ -41,7 +41,7 @@ PART_COUNT = 128
 _ALL: Final = ("large",)
 
 
-class LargeBatch(Exception):
+class LargeBatch(CopiedError):
     """A request has a batch of many messages.
 
     :param queue_id: the queue it goes to.

@@ -101,6 +101,9 @@ class _Forbidden(Exception):
         super().__init__(remark)
         self.kind = kind
 
+    def __reduce__(self) -> tuple[type[_Forbidden], tuple[int, str]]:
+        return _Forbidden, (self.kind, str(self))
+
 
 class PullRequests:
     """The pull handlers of one broker."""

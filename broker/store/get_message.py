@@ -104,6 +104,19 @@ class GetMessageResult:
         #: Records that were read and not wanted.
         self.filtered_count = 0
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return GetMessageResult, (
+            self.status, self.next_begin_offset, self.min_offset, self.max_offset
+        ), (self.messages, self.size, self.suggest_slave, self.message_count, self.filtered_count)
+
+    def __setstate__(self, state: tuple[list[bytes], int, bool, int, int]) -> None:
+        messages, size, suggest_slave, message_count, filtered_count = state
+        self.messages = list(messages)
+        self.size = size
+        self.suggest_slave = suggest_slave
+        self.message_count = message_count
+        self.filtered_count = filtered_count
+
     @property
     def count(self) -> int:
         """Records in ``messages``."""

@@ -36,6 +36,9 @@ class LazyProperties:
         self._left: int = FIND_MAX
         self._all: dict[str, str] | None = None
 
+    def __reduce__(self) -> tuple[type[LazyProperties], tuple[str]]:
+        return LazyProperties, (self._text,)
+
     def get(self, name: str, default: str | None = None) -> str | None:
         """A property's value; that of the last pair when there are several."""
         if self._all is not None or not self._left:

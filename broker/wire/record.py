@@ -254,6 +254,20 @@ class MessageRecord:
         stored = self._stored
         return utf8(self.properties) if stored is None else stored
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return MessageRecord, (
+            self.topic, self.queue_id, self.body, self._properties or "", self.born_timestamp,
+            self.born_host, self.store_host, list(self.keys), self.tags_code, self.flag,
+            self.sys_flag, self.reconsume_times, self.prepared_transaction_offset,
+            self.message_count, self._stored,
+        ), (self.is_plain, self.enters_queue, self.queue_offset, self.physical_offset, self.size,
+            self.store_timestamp, self.next_offset)
+
+    def __setstate__(self, state: tuple[bool, bool, int, int, int, int, int]) -> None:
+        # The copy has no queue: that is an object of the store.
+        (self.is_plain, self.enters_queue, self.queue_offset, self.physical_offset, self.size,
+         self.store_timestamp, self.next_offset) = state
+
 
 class StoredMessage:
     """A record that was read back. Its fields are those of RECORD_LAYOUT and do not change."""
@@ -319,6 +333,13 @@ class StoredMessage:
     def properties_map(self) -> dict[str, str]:
         """Parse the properties; each call parses again and returns a new dict."""
         return parse_properties(self.properties)
+
+    def __reduce__(self) -> tuple[type[StoredMessage], tuple[object, ...]]:
+        return StoredMessage, (
+            self.size, self.magic, self.body_crc, self.queue_id, self.flag, self.queue_offset,
+            self.physical_offset, self.sys_flag, self.born_timestamp, self.born_host,
+            self.store_timestamp, self.store_host, self.reconsume_times,
+            self.prepared_transaction_offset, self.body, self.topic, self.properties)
 
 
 def indexes_with(records: Sequence[MessageRecord], mark: str) -> list[int]:

@@ -50,6 +50,9 @@ class Credentials:
     #: Goes with keys that were lent for a time; empty without.
     security_token: str = field(default="", repr=False)
 
+    def __reduce__(self) -> tuple[type[Credentials], tuple[str, str, str]]:
+        return Credentials, (self.access_key, self.secret_key, self.security_token)
+
 
 def java_order(name: str) -> bytes:
     """Java compares strings by their UTF-16 code units."""

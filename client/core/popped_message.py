@@ -45,3 +45,6 @@ class PoppedMessage(ReceivedMessage[T]):
         self.is_received = False
         #: A change of the invisible time that is under way.
         self.changing: Future[None] | None = None
+
+    def _arguments(self) -> tuple[object, ...]:
+        return (*super()._arguments(), self.receipt, self.line, self.expires_ms)

@@ -1,0 +1,388 @@
+"""Public values and all errors survive pickle and copy, because programs hand them to processes."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+import twistmq
+from tests.broker.wire.test_plain_record import record as record_bytes
+from twistmq.broker.api import store as store_api
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import CopiedError, RemotingTimeout
+from twistmq.broker.remoting.messages import Reply
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.lazy_properties import LazyProperties
+from twistmq.broker.wire.record import MessageRecord, decode_record, encode_record
+from twistmq.client import codecs
+from twistmq.client.core.popped_message import PoppedMessage
+from twistmq.client.core.receipts import Receipt
+from twistmq.client.core.subscriptions import sql
+from twistmq.client.errors import Attempt, Denied, SendFailed, Undecodable
+from twistmq.client.messages import (
+    Message,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    ReceivedMessage,
+    SendResult,
+)
+
+#: Modules whose ``__all__`` is public.
+PUBLIC = (
+    "twistmq.client", "twistmq.client.aio", "twistmq.client.tx", "twistmq.client.testing",
+    "twistmq.client.codecs", "twistmq.client.errors", "twistmq.client.handlers",
+    "twistmq.broker.api",
+    *(f"twistmq.broker.api.{path.stem}" for path in sorted(
+        Path(twistmq.__path__[0], "broker", "api").glob("[a-z]*.py"))))
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    **{f"pickle protocol {number}": lambda thing, number=number: pickle.loads(
+        pickle.dumps(thing, number)) for number in range(2, pickle.HIGHEST_PROTOCOL + 1)},
+    "copy": copy.copy, "deepcopy": copy.deepcopy}
+
+QUEUE = MessageQueue("T", "a", 3)
+RESULT = SendResult("ID", "OFFSET ID", QUEUE, 7, ResponseCode.FLUSH_DISK_TIMEOUT)
+RECORD = record_bytes(b"x", properties="TAGS\x01t\x02KEYS\x01k\x02")
+ATTEMPTS = [Attempt("a", 1.5, RemotingTimeout("no answer")),
+            Attempt("b", 2.5, Denied(ResponseCode.NO_PERMISSION, "b answered 16: no"))]
+
+#: Arguments of errors that need more than a text. A new error with other arguments is added here.
+ERROR_ARGUMENTS: dict[str, tuple[object, ...]] = {
+    "twistmq.broker.edge.boot.StartRefused": (253, "text"),
+    "twistmq.broker.errors.RequestRefused": (16, "text"),
+    "twistmq.broker.request.large_sends.LargeBatch": (1, 2, {"a": "b"}),
+    "twistmq.broker.request.pull._Forbidden": (3, "text"),
+    "twistmq.broker.store.settings.StoreSettingFault": ("field", 1, "is wrong"),
+    "twistmq.broker.supervisor.broker_process.StartFailed": (253, "text"),
+    "twistmq.client.errors.NotSafe": (RESULT,),
+    "twistmq.client.errors.SendFailed": ("T", ATTEMPTS),
+    "twistmq.client.handlers.Retry": (3,),
+    **{f"twistmq.client.errors.{name}": (16, "text") for name in (
+        "Busy", "Denied", "Rejected", "RequestRefused", "TopicMissing", "Unsupported")},
+}
+
+
+def _message_record() -> MessageRecord:
+    found = MessageRecord("T", 3, b"x", "", 5, b"\x7f\0\0\1\0\0\0\1", b"\x7f\0\0\1\0\0\0\2", ["k"],
+                          tags_code=4, stored=b"KEYS\x01k\x02")
+    found.queue_offset, found.physical_offset, found.next_offset = 8, 9, 10
+    found.store_timestamp, found.enters_queue = 11, False
+    encode_record(found)
+    return found
+
+
+def _get_result() -> store_api.GetMessageResult:
+    found = store_api.GetMessageResult(store_api.GetMessageStatus.FOUND, 4, 1, 9)
+    found.messages.append(b"record")
+    found.size, found.suggest_slave, found.message_count, found.filtered_count = 6, True, 2, 1
+    return found
+
+
+#: An example of each public class of values; structs and enumerations are made by themselves.
+VALUES: dict[str, Callable[[], object]] = {
+    "twistmq.broker.remoting.messages.Reply": lambda: Reply(0, body=b"x", remark="r"),
+    "twistmq.broker.store.extension_unit.ExtensionUnit":
+        lambda: store_api.ExtensionUnit(1, 2, b"x"),
+    "twistmq.broker.store.get_message.GetMessageResult": _get_result,
+    "twistmq.broker.wire.lazy_properties.LazyProperties": lambda: LazyProperties("a\x01b\x02"),
+    "twistmq.broker.wire.record.MessageRecord": _message_record,
+    "twistmq.broker.wire.record.StoredMessage": lambda: decode_record(RECORD, 0),
+    "twistmq.broker.wire.signature.Credentials": lambda: import_module(
+        "twistmq.broker.wire.signature").Credentials("access", "secret", "token"),
+    "twistmq.client.codecs.Serialiser": lambda: codecs.json_of(dict),
+    "twistmq.client.core.subscriptions.Sql": lambda: sql("a = 1"),
+    "twistmq.client.received_message.ReceivedMessage": lambda: ReceivedMessage(
+        RECORD, QUEUE, 7, "T"),
+}
+
+#: Public classes whose objects belong to one process: they have sockets, files, tables, functions
+#: or a reactor. A program makes its own.
+LIVE = frozenset({
+    "twistmq.broker.admin.rows.Command", "twistmq.broker.admin.rows.Option",
+    "twistmq.broker.admin.session.Session",
+    "twistmq.broker.client.name_servers.Registered",
+    "twistmq.broker.config.settings.Setting", "twistmq.broker.config.settings.SettingCheck",
+    "twistmq.broker.config.settings.Settings",
+    "twistmq.broker.observe.log_rate.LineRate", "twistmq.broker.observe.log_rate.Outage",
+    "twistmq.broker.observe.metrics.Histogram", "twistmq.broker.observe.metrics.MetricFamily",
+    "twistmq.broker.observe.statistics.Sums",
+    "twistmq.broker.observe.supervisor_pages.PageAnswer",
+    "twistmq.broker.observe.supervisor_pages.SupervisorPages",
+    "twistmq.broker.remoting.host_shares.Shares",
+    "twistmq.broker.remoting.messages.DeferredReply",
+    "twistmq.broker.remoting.messages.RequestHandler",
+    "twistmq.broker.remoting.request.Request",
+    "twistmq.broker.request.acknowledgement.Stage",
+    "twistmq.broker.request.client_table.Client",
+    "twistmq.broker.request.client_table.ClientChange",
+    "twistmq.broker.request.consume_context.ConsumeContext",
+    "twistmq.broker.request.filters.PropertyFilter",
+    "twistmq.broker.request.persisted_table.FileRows",
+    "twistmq.broker.request.persisted_table.SavedTable",
+    "twistmq.broker.request.send_context.SendBatch",
+    "twistmq.broker.request.send_record.RecordMaker",
+    "twistmq.broker.request.send_topic.SendTopics",
+    "twistmq.broker.request.synced_table.SyncedTable",
+    "twistmq.broker.request.waiting_by_tag.WaitingByTag",
+    "twistmq.broker.scheduling.periodic.PeriodicTask",
+    "twistmq.broker.store.config_file.ConfigFile",
+    "twistmq.broker.store.consume_queue.ConsumeQueue",
+    "twistmq.broker.store.inspect.dump.Wanted", "twistmq.broker.store.inspect.files.Segments",
+    "twistmq.broker.store.inspect.layout.StoreFiles",
+    "twistmq.broker.store.inspect.log_walk.LogWalk",
+    "twistmq.broker.store.inspect.plugin_files.PluginFiles",
+    "twistmq.broker.store.inspect.report.Report",
+    "twistmq.broker.store.message_store.MessageStore",
+    "twistmq.broker.store.segment_files.OpenFiles",
+    "twistmq.broker.wire.signature.Signer",
+    "twistmq.client.blocking.Client", "twistmq.client.consumer.Consumer",
+    "twistmq.client.pop_consumer.PopConsumer", "twistmq.client.producer.Producer",
+    "twistmq.client.pull_consumer.PullConsumer",
+    "twistmq.client.testing.recording.RecordingProducer",
+    "twistmq.client.tx.service.ConsumerService",
+    *(f"twistmq.client.{style}.{kind}" for style in ("aio", "tx") for kind in (
+        "Client", "Consumer", "PopConsumer", "Producer", "PullConsumer")),
+    *(f"twistmq.client.testing.cluster.Memory{kind}" for kind in (
+        "Client", "Cluster", "Member", "PopMember", "Producer")),
+})
+
+
+def place_of(kind: type) -> str:
+    """The full name of a class."""
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def public_classes() -> dict[str, type]:
+    """All public classes but for errors, by their full names."""
+    found: dict[str, type] = {}
+    for name in PUBLIC:
+        module = import_module(name)
+        for each in module.__all__:
+            kind = getattr(module, each)
+            if isinstance(kind, type) and not issubclass(kind, BaseException) and (
+                    kind.__module__.startswith("twistmq.")):
+                found[place_of(kind)] = kind
+    return found
+
+
+def _exceptions_by_module() -> dict[str, set[str]]:
+    """The names of the exception classes that each module of the product defines, from its source.
+
+    Only these modules are imported: all of them would take seconds.
+    """
+    classes: list[tuple[str, str, set[str]]] = []
+    for root in map(Path, twistmq.__path__):
+        for folder in filter(Path.is_dir, sorted(root.iterdir())):
+            for path in sorted(folder.resolve().rglob("*.py")):
+                parts = (folder.name, *path.relative_to(folder.resolve()).with_suffix("").parts)
+                module = ".".join(("twistmq", *parts))
+                for match in re.finditer(r"^class (\w+)(?:\[.*?\])?\(([^)]*)\)",
+                                         path.read_text(encoding="utf-8"), re.MULTILINE):
+                    bases = {each.strip().rpartition(".")[2] for each in match[2].split(",")}
+                    classes.append((module, match[1], bases))
+    known = {name for name, each in vars(builtins).items()
+             if isinstance(each, type) and issubclass(each, BaseException)} | {"Refused"}
+    found: dict[str, set[str]] = {}
+    size = -1
+    while len(known) != size:
+        size = len(known)
+        for module, name, bases in classes:
+            if bases & known:
+                known.add(name)
+                found.setdefault(module, set()).add(name)
+    return found
+
+
+def all_errors() -> dict[str, type[BaseException]]:
+    """Every exception class that a module of the product defines, by its full name."""
+    found: dict[str, type[BaseException]] = {}
+    for name, classes in sorted(_exceptions_by_module().items()):
+        try:
+            module = import_module(name)
+        except ImportError as error:
+            if error.name not in ("pyspark", "pyarrow"):
+                raise
+            continue
+        for each in classes:
+            kind = getattr(module, each)
+            found[place_of(kind)] = kind
+    return found
+
+
+_EXAMPLES: dict[object, object] = {
+    str: "text", int: 5, float: 1.5, bytes: b"bytes", bool: True,
+    datetime: datetime(2026, 11, 28, 12, 30)}
+
+
+def example(wanted: Any) -> object:
+    """A value of a type of a field."""
+    if wanted is Any:
+        return "any"
+    origin = get_origin(wanted)
+    if origin is Literal:
+        return get_args(wanted)[0]
+    if origin in (Union, UnionType):
+        return example(get_args(wanted)[0])
+    if origin is not None and hasattr(wanted, "__metadata__"):
+        return example(get_args(wanted)[0])
+    if origin is not None:
+        return {Sequence: tuple, Mapping: dict}.get(origin, origin)()
+    if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
+        return struct_of(wanted)
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        return next(iter(wanted))
+    return _EXAMPLES.get(wanted) or wanted()
+
+
+def struct_of(kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """A struct whose fields are all set."""
+    hints = get_type_hints(kind, include_extras=True)
+    return kind(**{name: example(hints[name]) for name in kind.__struct_fields__})
+
+
+def state_of(thing: Any) -> object:
+    """All fields of an object, to compare it with its copy."""
+    if isinstance(thing, ReceivedMessage):
+        return (type(thing), thing.body, thing.value, thing.keys, thing.tags, thing.properties,
+                thing.queue, thing.offset, thing.topic, thing.attempt, thing.lost, thing.id,
+                thing.offset_id, thing.born_at, thing.flag, thing.size, repr(thing))
+    if isinstance(thing, codecs.Serialiser):
+        return repr(thing), thing.encode({"a": 1})
+    if isinstance(thing, BaseException):
+        return (type(thing), str(thing), thing.args,
+                {name: state_of(each) for name, each in getattr(thing, "__dict__", {}).items()})
+    if isinstance(thing, Attempt):
+        return thing.broker_name, thing.duration_ms, state_of(thing.error)
+    if isinstance(thing, list):
+        return [state_of(each) for each in thing]
+    if isinstance(thing, LazyProperties):
+        return dict(thing)
+    if isinstance(thing, str | int | bytes | tuple | Enum | msgspec.Struct | dict | None):
+        return thing
+    names = getattr(type(thing), "__slots__", None) or [
+        name for name in dir(thing)
+        if not name.startswith("_") and not callable(getattr(thing, name))]
+    return type(thing), {name: getattr(thing, name) for name in names if not name.startswith("_")}
+
+
+def raise_refused(number: int) -> None:
+    """Fail as a worker of a pool does."""
+    raise Denied(ResponseCode.NO_PERMISSION, f"refused {number}")
+
+
+class PicklingTests(SynchronousTestCase):
+    """Each class, by each protocol of pickle, and by both kinds of copy."""
+
+    def same(self, thing: object) -> None:
+        """A thing and its copies are alike."""
+        for way, copied in WAYS.items():
+            with self.subTest(thing=place_of(type(thing)), way=way):
+                self.assertEqual(state_of(copied(thing)), state_of(thing))
+
+    def each_value(self) -> Iterator[object]:
+        """An example of each public class of values."""
+        for name, kind in sorted(public_classes().items()):
+            if name in VALUES:
+                yield VALUES[name]()
+            elif issubclass(kind, Enum):
+                yield from kind
+            elif issubclass(kind, msgspec.Struct):
+                if kind is not RemotingCommand:
+                    yield struct_of(kind)
+            elif issubclass(kind, int):
+                yield kind(5)
+            elif not getattr(kind, "_is_protocol", False) and name not in LIVE:
+                self.fail(f"{name} is public: give an example of it, or say that it is live")
+
+    def test_each_public_value(self) -> None:
+        """A class that is new must be listed, as a value or as a live object."""
+        count = 0
+        for thing in self.each_value():
+            self.same(thing)
+            count += 1
+        self.assertGreater(count, 150)
+
+    def test_each_error_of_the_product(self) -> None:
+        """Its type, text, arguments and attributes stay; also attributes that were added."""
+        found = all_errors()
+        self.assertGreater(len(found), 60, sorted(found))
+        for name, kind in sorted(found.items()):
+            error = kind(*ERROR_ARGUMENTS.get(name, ("text",)))
+            if isinstance(error, CopiedError):
+                error.added = "later"  # type: ignore[attr-defined]
+            self.same(error)
+
+    def test_messages(self) -> None:
+        """A message to send, an answer, and what a pull found."""
+        for thing in (Message("T", b"x", tags="t", keys=["k"], properties={"a": "b"}), RESULT,
+                      PullResult(PullStatus.FOUND, 1, 2, 3, b"body", "remark"), codecs.text,
+                      RemotingCommand(310, 5, ext_fields={"a": "b"}, body=b"x")):
+            for copied in WAYS.values():
+                again = copied(thing)
+                self.assertIs(type(again), type(thing))
+                if not isinstance(thing, codecs.Serialiser):
+                    self.assertEqual(again, thing)
+
+    def test_a_popped_message(self) -> None:
+        """Its receipt goes with it."""
+        receipt = Receipt(1, 2, 3, 4, "0", "a", 3, 7)
+        message: PoppedMessage[bytes] = PoppedMessage(
+            decode_record(RECORD, 0), QUEUE, 7, "T", None, receipt, QUEUE, 99.5)
+        message.earlier_attempts = 2
+        for copied in WAYS.values():
+            again = copied(message)
+            self.assertEqual(state_of(again), state_of(message))
+            self.assertEqual((again.receipt, again.line, again.expires_ms), (receipt, QUEUE, 99.5))
+
+    def test_a_message_with_a_decoder(self) -> None:
+        """Its value goes with it, or the fault; the decoder may be a local function."""
+        whole = ReceivedMessage(RECORD, QUEUE, 7, "T", lambda message: {"made of": message.body})
+        broken: ReceivedMessage[Any] = ReceivedMessage(
+            RECORD, QUEUE, 7, "T", lambda message: {}["no such key"])
+        for copied in WAYS.values():
+            again = copied(copied(whole))
+            self.assertEqual((again.value, again.body), ({"made of": b"x"}, b"x"))
+            with self.assertRaises(Undecodable) as caught:
+                copied(copied(broken)).value  # noqa: B018
+            self.assertIn("no such key", str(caught.exception))
+
+    def test_a_message_whose_handler_failed(self) -> None:
+        """An error that cannot be rebuilt is left out, and the message is kept."""
+
+        class Local(Exception):
+            """Nothing can find this class."""
+
+        message: ReceivedMessage[bytes] = ReceivedMessage(RECORD, QUEUE, 7, "T")
+        message.error = ValueError("of the handler")
+        self.assertEqual(str(copy.copy(message).error), "of the handler")
+        message.error = Local()
+        again = pickle.loads(pickle.dumps(message))
+        self.assertEqual((again.body, again.error), (b"x", None))
+
+    def test_a_worker_of_a_pool_fails(self) -> None:
+        """The parent gets the worker's error; formerly it waited for ever."""
+        with get_context("fork").Pool(1) as pool, self.assertRaises(Denied) as caught:
+            pool.map_async(raise_refused, [7]).get(30)
+        self.assertEqual((str(caught.exception), caught.exception.response_code),
+                         ("refused 7", ResponseCode.NO_PERMISSION))
+
+    def test_attempts_go_with_a_failed_send(self) -> None:
+        """What was made of them too."""
+        again = pickle.loads(pickle.dumps(SendFailed("T", ATTEMPTS)))
+        self.assertTrue(again.maybe_stored)
+        self.assertEqual([str(each.error) for each in again.attempts],
+                         ["no answer", "b answered 16: no"])
