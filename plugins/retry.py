@@ -12,7 +12,7 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
@@ -35,7 +35,7 @@ from twistmq.broker.api import (
     hookimpl,
     parse_properties,
 )
-from twistmq.broker.api.bodies import SubscriptionGroupConfig
+from twistmq.broker.api.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.broker.api.headers import ConsumerSendMsgBackRequestHeader
 from twistmq.broker.api.topics import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -109,10 +109,11 @@ class SendBack:
         broker.require_readable(request, message, (header.group,))
         tries_most = _tries_most(request, group)
         is_dead = message.reconsume_times >= tries_most or header.delay_level < 0
-        queue_id = broker.random.randrange(group.retry_queue_nums)
         level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
         if is_dead:
             topic, queue_id, level = _dead_letter_queue(broker, header.group), 0, 0
+        else:
+            queue_id = broker.random.randrange(_retry_queue_nums(group, config))
         properties = message.properties_map()
         record = self._again(message, properties, topic, queue_id, level)
         for error in broker.append([record]).values():
@@ -165,6 +166,21 @@ def _find_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"subscription group not exist, {name} {SUBSCRIPTION_GROUP_SUGGESTION}")
     return group
+
+
+def _retry_queue_nums(group: SubscriptionGroupConfig, config: TopicConfig) -> int:
+    """The number of queues that a group's retries are spread over.
+
+    Differs from Apache, which takes the group's number even where the topic has fewer queues: no
+    route shows the others, so that nothing reads them.
+
+    :raises RequestRefused: when the topic has no queue that can be written and read.
+    """
+    count = min(group.retry_queue_nums, config.write_queue_nums, config.read_queue_nums)
+    if count <= 0:
+        raise RequestRefused(ResponseCode.NO_PERMISSION,
+                             f"the topic[{config.topic_name}] has no queue for a retry")
+    return count
 
 
 def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
@@ -224,12 +240,38 @@ class Plugin:
 
     @hookimpl
     def on_start(self) -> None:
+        """Let clients reach all retries and dead letters that are stored."""
+        queues = self._broker.store.queues.ids_by_topic()
+        self._make_dead_letter_topics(queues)
+        if not self._broker.is_slave:
+            self._show_unread_retries(queues)
+
+    def _show_unread_retries(self, queues: Mapping[str, Collection[int]]) -> None:
+        """Give retry topics the queues in which retries wait that their group has not read.
+
+        An Apache broker, or an earlier version of this one, may have stored retries in queues
+        that the topic does not have.
+        """
+        broker = self._broker
+        for topic, ids in queues.items():
+            group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+            config = broker.topic_config.get(topic)
+            if group == topic or config is None:
+                continue
+            unread = [queue_id for queue_id in ids if queue_id >= config.read_queue_nums
+                      and broker.store.queues.max_offset(topic, queue_id)
+                      > max(broker.consumer_offset.query(group, topic, queue_id),
+                            broker.store.queues.min_offset(topic, queue_id))]
+            if unread:
+                broker.topic_config.give_queues(topic, max(unread) + 1)
+
+    def _make_dead_letter_topics(self, topics: Iterable[str]) -> None:
         """Make the topics of dead letters that a kill forgot: no client makes them again.
 
         Topics are saved soon after they are made; the request that caused it does not wait for
         that. A retry topic is made by the group's next heartbeat.
         """
-        for topic in self._broker.store.queues.ids_by_topic():
+        for topic in topics:
             group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
             if group != topic and topic not in self._broker.topic_config.table:
                 try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from copy import copy
 from typing import Final
 
+from msgspec.structs import replace
 from twisted.logger import Logger
 
 from twistmq.broker import topic_names
@@ -376,6 +377,23 @@ class TopicConfigTable(SavedTable):
             config.order = order
             self._changed(config)
         return config
+
+    def give_queues(self, topic: str, queue_nums: int) -> bool:
+        """Give a topic more queues, to read and to write; it never loses any.
+
+        :param queue_nums: how many it has at least afterwards, up to TOPIC_QUEUES_MAX.
+        :returns: whether the topic was there and had fewer.
+        """
+        config = self.table.get(topic)
+        count = min(queue_nums, TOPIC_QUEUES_MAX)
+        if config is None or min(config.read_queue_nums, config.write_queue_nums) >= count:
+            return False
+        self.log.info("topic {topic} gets more queues: it had {reads} to read and {writes} to "
+                      "write, and has {count} now", topic=topic, reads=config.read_queue_nums,
+                      writes=config.write_queue_nums, count=count)
+        self._changed(replace(config, read_queue_nums=max(config.read_queue_nums, count),
+                              write_queue_nums=max(config.write_queue_nums, count)))
+        return True
 
     def _add(self, config: TopicConfig, creator: str, kept: int) -> TopicConfig:
         if not can_be_directory(config.topic_name):

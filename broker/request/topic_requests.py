@@ -24,7 +24,12 @@ from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHan
 from twistmq.broker.request.attributes import parse_attribute_changes
 from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.tables import Tables
-from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
+from twistmq.broker.topic_names import (
+    group_fault,
+    is_system_topic,
+    retry_topic,
+    topic_fault,
+)
 from twistmq.broker.wire.bodies import (
     CreateTopicListRequestBody,
     DataVersion,
@@ -204,6 +209,11 @@ class TopicRequests:
     def _update_group(self, config: SubscriptionGroupConfig) -> None:
         changes, config.attributes = config.attributes, {}
         self._tables.subscription_group.update(config, changes)
+        # Differs from Apache, whose retries go to queues that no route shows.
+        if self._tables.topic_config.give_queues(
+            retry_topic(config.group_name), config.retry_queue_nums
+        ):
+            self._tables.topics_changed()
 
     def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Handled:
         self._tables.delete_group(request.header.group_name, request.header.clean_offset)

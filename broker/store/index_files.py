@@ -23,7 +23,7 @@ from twistmq.broker.errors import StoreError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.index_file import IndexFile
-from twistmq.broker.store.index_tail import IndexTail, item_hash
+from twistmq.broker.store.index_tail import IndexTail, item_hash, unknown_time
 from twistmq.broker.wire.properties import java_string_hash
 
 __all__ = ["IndexFiles", "index_file_name"]
@@ -222,16 +222,22 @@ class IndexFiles:
     # --- finding
 
     def find(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int,
+        stored_ms: Callable[[int], int] = unknown_time,
     ) -> tuple[list[int], int, int]:
         """Find messages by the hash of a key, however long it takes; see :meth:`finding`."""
-        return run_to_completion(self.finding(topic, key, max_count, begin_ms, end_ms))
+        return run_to_completion(
+            self.finding(topic, key, max_count, begin_ms, end_ms, stored_ms))
 
     def finding(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int,
+        stored_ms: Callable[[int], int] = unknown_time,
     ) -> Generator[None, None, tuple[list[int], int, int]]:
         """Find messages by the hash of a key; yields where it can pause.
 
+        :param begin_ms: store times from here to ``end_ms`` count, both included.
+        :param stored_ms: gives the store time in ms of the message at a place; -1 when it cannot
+            be read.
         :returns: (places in the commit log, newest first; store time in ms and place of the
             newest message in the index).
         """
@@ -247,7 +253,8 @@ class IndexFiles:
                 number = file.tail.newest(code)
                 while number and file in self.files:
                     number = file.tail.walk(
-                        number, code, max_count, begin_ms, end_ms, found, _ITEMS_AT_ONCE)
+                        number, code, max_count, begin_ms, end_ms, found, _ITEMS_AT_ONCE,
+                        stored_ms)
                     yield
             if file.tail.begin_timestamp < begin_ms or len(found) >= max_count:
                 break

@@ -39,6 +39,7 @@ __all__ = [
     "item_hash",
     "page_bytes",
     "settled_count",
+    "unknown_time",
 ]
 
 HEADER: Final = struct.Struct(">qqqqii")
@@ -55,6 +56,8 @@ PAGE_SIZE: Final = 16_384
 _SLOTS_BEFORE: Final = HEADER_SIZE // SLOT_SIZE
 _PAGE_SLOTS: Final = PAGE_SIZE // SLOT_SIZE
 _PAGE_BITS: Final = 12
+#: The last millisecond of the second that an item keeps.
+_LAST_MS: Final = 999
 #: Whether this machine's integers are not as in files.
 _SWAPS: Final = sys.byteorder == "little"
 
@@ -107,6 +110,11 @@ def page_bytes(page: array[int]) -> bytes:
     swapped = page[:]
     swapped.byteswap()
     return swapped.tobytes()
+
+
+def unknown_time(place: int) -> int:
+    """The store time of a message where none can be read: -1."""
+    return -1
 
 
 class IndexTail:
@@ -275,18 +283,20 @@ class IndexTail:
         return False
 
     def find(
-        self, prefix_hash: int, key: str, max_count: int, begin_ms: int, end_ms: int
+        self, prefix_hash: int, key: str, max_count: int, begin_ms: int, end_ms: int,
+        stored_ms: Callable[[int], int] = unknown_time,
     ) -> list[int]:
         """List places of messages whose key has this key's hash, newest first.
 
-        :param begin_ms: store times from here to ``end_ms`` count, both included; an item's time
-            is exact to a second.
+        :param begin_ms: store times from here to ``end_ms`` count, both included.
+        :param stored_ms: see :meth:`walk`.
         """
         code = item_hash(prefix_hash, key)
         found: list[int] = []
         number = self.newest(code)
         while number:
-            number = self.walk(number, code, max_count, begin_ms, end_ms, found, _INT_MAX)
+            number = self.walk(
+                number, code, max_count, begin_ms, end_ms, found, _INT_MAX, stored_ms)
         return found
 
     def newest(self, code: int) -> int:
@@ -298,13 +308,18 @@ class IndexTail:
 
     def walk(
         self, number: int, code: int, max_count: int, begin_ms: int, end_ms: int,
-        found: list[int], item_max: int,
+        found: list[int], item_max: int, stored_ms: Callable[[int], int],
     ) -> int:
         """Follow a chain for some items: one may be as long as the file, of one hash or of many.
+
+        An item keeps the second of its message, counted from the file's first one. Where that
+        second lies only partly in the span, the message itself says when it was stored.
 
         :param number: of the item to begin with.
         :param found: takes the places of items with the hash ``code``, ``max_count`` at most.
         :param item_max: how many items are looked at.
+        :param stored_ms: gives the store time in ms of the message at a place; -1 when it cannot
+            be read, and then the second decides.
         :returns: number of the item to go on with; 0 at the end.
         """
         while 0 < number < self.count and len(found) < max_count:
@@ -312,10 +327,18 @@ class IndexTail:
                 return number
             item_max -= 1
             item_code, physical_offset, seconds, previous = ITEM.unpack(self._item(number))
-            time_ms = self.begin_timestamp + seconds * 1000
-            if item_code == code and begin_ms <= time_ms <= end_ms:
-                found.append(physical_offset)
-            if time_ms < begin_ms or previous >= number:
+            if number == 1:
+                # Its second is counted from the end of the file before.
+                seconds = 0
+            first_ms = self.begin_timestamp + seconds * 1000
+            last_ms = first_ms + _LAST_MS
+            if item_code == code and first_ms <= end_ms and last_ms >= begin_ms:
+                time_ms = -1
+                if first_ms < begin_ms or last_ms > end_ms:
+                    time_ms = stored_ms(physical_offset)
+                if time_ms < 0 or begin_ms <= time_ms <= end_ms:
+                    found.append(physical_offset)
+            if last_ms < begin_ms or previous >= number:
                 return 0
             number = previous
         return 0

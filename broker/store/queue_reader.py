@@ -189,7 +189,7 @@ class QueueReader:
 
         Hundreds of thousands of items may have the hash of one key.
 
-        :param begin_ms: store times from here to ``end_ms``, both included, to the second.
+        :param begin_ms: store times from here to ``end_ms``, both included.
         :returns: (records, the oldest first; store time in ms and place of the newest message in
             the index).
         """
@@ -197,7 +197,7 @@ class QueueReader:
             return [], 0, 0
         max_count = min(max_count, self._settings.max_msgs_num_batch)
         places, timestamp, place = yield from self._index.finding(
-            topic, key, max_count, begin_ms, end_ms)
+            topic, key, max_count, begin_ms, end_ms, self._log.store_timestamp)
         found = []
         for offset in sorted(set(places)):
             record = self._log.read_record(offset)

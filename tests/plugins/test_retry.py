@@ -167,6 +167,33 @@ class SendBackTests(RetryTestCase):
         self.assert_back()
         self.assertEqual(self.kernel.store.commit_log.max_offset, end)
 
+    def set_retry_queues(self, topic_queues: int, group_queues: int) -> None:
+        """Give the retry topic and the group different numbers of queues, as by two requests."""
+        self.kernel.topic_config.update(TopicConfig(RETRY, topic_queues, topic_queues, 6), {})
+        self.set_group(retry_queue_nums=group_queues)
+
+    def test_retries_go_to_queues_that_the_topic_has(self) -> None:
+        """A retry is stored where a route leads, whichever of the two numbers is larger."""
+        for topic_queues, group_queues, expected in ((1, 4, {0}), (4, 2, {0, 1}), (2, 3, {0, 1})):
+            self.set_retry_queues(topic_queues, group_queues)
+            before = [len(self.stored(RETRY, number)) for number in range(5)]
+            for _ in range(24):
+                self.assert_back(level=1)
+            self.let_pass(1000)
+            counts = [len(self.stored(RETRY, number)) - before[number] for number in range(5)]
+            self.assertEqual(sum(counts), 24)
+            self.assertLessEqual({number for number in range(5) if counts[number]}, expected)
+            self.kernel.store.delete_topic(RETRY)
+
+    def test_a_retry_topic_without_a_queue_refuses_retries_and_takes_dead_letters(self) -> None:
+        """The client keeps a message that has nowhere to go; a dead letter has a topic."""
+        self.set_retry_queues(0, 4)
+        reply = self.back()
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.NO_PERMISSION, "the topic[%RETRY%g] has no queue for a retry"))
+        self.assert_back(level=-1)
+        self.assertEqual(len(self.stored(DLQ)), 1)
+
     def test_each_refusal_has_apaches_code_and_words(self) -> None:
         """Each reason has the code and the words of Apache's broker."""
         self.kernel.topic_config.update(TopicConfig("%RETRY%deaf", 1, 1, 4), {})
@@ -230,6 +257,22 @@ class SafeTests(RetryTestCase):
         self.assertEqual((config.write_queue_nums, config.perm), (1, 6))
         self.assertIsNone(self.box.kernel.topic_config.get("%DLQ%empty"))
         self.assertEqual([each.body for each in self.box.stored(DLQ, 0)], [b"body"])
+
+
+    def test_retries_in_queues_that_no_route_showed(self) -> None:
+        """A start gives the topic the queues of unread retries, and no others."""
+        self.kernel.topic_config.update(TopicConfig(RETRY, 4, 4, 6), {})
+        for queue_id in range(4):
+            header = send_header(RETRY, self.box.now_ms, queue_id=queue_id)
+            reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"retry")
+            self.assertEqual(reply.code, 0)
+        self.kernel.consumer_offset.commit("peer", "g", RETRY, 3, 1)
+        self.kernel.topic_config.update(TopicConfig(RETRY, 1, 1, 6), {})
+        self.box.stop()
+        self.box = KernelBox(self.plugins, self.settings, self.disk)
+        self.addCleanup(self.box.stop)
+        config = self.box.kernel.topic_config.table[RETRY]
+        self.assertEqual((config.read_queue_nums, config.write_queue_nums), (3, 3))
 
 
 class NoGroupTests(RetryTestCase):

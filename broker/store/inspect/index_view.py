@@ -125,6 +125,9 @@ class IndexView:
         number = self.slot(code % self.slot_count)
         while 0 < number < self.count:
             found, place, seconds, previous = self.item(number)
+            if number == 1:
+                # Its second is counted from the end of the file before.
+                seconds = 0
             if found == code and matches(self.begin_timestamp + seconds * 1000):
                 yield place
             if previous >= number:

@@ -375,6 +375,21 @@ class GroupTests(RequestCase):
         saved = self.saved("subscriptionGroup.json")["subscriptionGroupTable"]
         self.assertEqual(saved["G"]["retryQueueNums"], 2)
 
+    def test_more_retry_queues(self) -> None:
+        """The retry topic follows a larger number at once, and keeps its queues at a smaller."""
+        told: list[int] = []
+        self.box.host.on_topic_change.append(lambda: told.append(1))
+        topics = self.kernel.topic_config
+        topics.create_in_send_back("%RETRY%G", 1, 6, 0)
+        for number, expected in ((1, 1), (4, 4), (2, 4)):
+            body = SubscriptionGroupConfig("G", retry_queue_nums=number)
+            self.assertEqual(self.group(body.encode()), GOOD)
+            self.assertEqual(topics.table["%RETRY%G"],
+                             TopicConfig("%RETRY%G", expected, expected, 6))
+        self.assertEqual(told, [1])
+        self.assertEqual(self.group(b'{"groupName":"H","retryQueueNums":4}'), GOOD)
+        self.assertNotIn("%RETRY%H", topics.table)
+
     def test_bad_bodies(self) -> None:
         """Names that cannot be one and broken bodies are refused; nothing is created."""
         before = dict(self.kernel.subscription_group.table)

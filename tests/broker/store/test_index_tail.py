@@ -88,10 +88,32 @@ class IndexTailTests(SynchronousTestCase):
         self.assertEqual(self.tail.find(PREFIX, "none", 10, *ALWAYS), [])
 
     def test_time_limits(self) -> None:
-        """Items outside the span of time are left out, to the second."""
+        """Items outside the span of time are left out; both ends belong to it."""
         for number in range(5):
             self.tail.put(PREFIX, "k", number, 1_000_000 + number * 1000)
         self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_000, 1_003_000), [3, 2, 1])
+
+    def test_time_limits_within_a_second(self) -> None:
+        """Where an end of the span lies within a second, the messages say when they were stored."""
+        times = [1_000_700, 1_001_200, 1_001_650, 1_001_700, 1_002_650, 1_002_750]
+        for number, time_ms in enumerate(times):
+            self.tail.put(PREFIX, "k", number, time_ms)
+        for begin in range(999_500, 1_003_500, 50):
+            for end in range(begin, 1_003_500, 50):
+                expected = [number for number, time_ms in enumerate(times)
+                            if begin <= time_ms <= end]
+                found = self.tail.find(PREFIX, "k", 10, begin, end, times.__getitem__)
+                self.assertEqual(found, expected[::-1], (begin, end))
+                # A message outside the span takes no place of those that are wanted.
+                found = self.tail.find(PREFIX, "k", 1, begin, end, times.__getitem__)
+                self.assertEqual(found, expected[-1:], (begin, end))
+
+    def test_time_limits_of_what_cannot_be_read(self) -> None:
+        """The second that the item keeps decides where no message does."""
+        self.tail.put(PREFIX, "k", 0, 1_000_700)
+        self.tail.put(PREFIX, "k", 1, 1_002_000)
+        self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_699, 1_001_699), [0])
+        self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_700, 1_001_700), [1])
 
     def test_item_numbers_end_one_below_the_maximum(self) -> None:
         """Item numbers end one below the maximum; a full file takes nothing."""

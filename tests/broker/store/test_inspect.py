@@ -17,7 +17,7 @@ from twistmq.broker.store.consume_queue import ENTRY, FILLER
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.extension_unit import ExtensionUnit
 from twistmq.broker.store.inspect.check import StoreCheck
-from twistmq.broker.store.inspect.dump import as_json, as_text
+from twistmq.broker.store.inspect.dump import Wanted, as_json, as_text, find_records
 from twistmq.broker.store.inspect.extension_view import UnitFinder
 from twistmq.broker.store.inspect.files import Reader, Segments
 from twistmq.broker.store.inspect.layout import StoreFiles
@@ -409,6 +409,25 @@ class IndexDamageTests(_StoreTests):
         self.index().unlink()
         lines = self.expect(("commitlog/", "byte 0:", "'U0000'"), ("more times",))
         self.assertEqual(len(lines), 2)
+
+    def test_each_record_is_found_at_its_own_store_time(self) -> None:
+        """The times of the index leave no record out, not even the first of a file."""
+        root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        root.mkdir(parents=True)
+        box = StoreBox(RealDisk(), root=str(root), max_index_num=6,
+                       max_hash_slot_num=50).open()
+        times = []
+        for number in range(12):
+            box.now_ms += 377 if number % 2 else 5_123
+            box.append(message("Topic", keys="k"))
+            times.append(box.now_ms)
+        self.successResultOf(box.store.stop())
+        files = StoreFiles(root)
+        self.addCleanup(files.close)
+        for number, time_ms in enumerate(times):
+            wanted = Wanted("Topic", begin_ms=time_ms, end_ms=time_ms, key="k")
+            found = find_records(files, wanted, Report(root, print, 9), index_slots=50)
+            self.assertEqual([each.queue_offset for _, each in found], [number])
 
     def test_times_ahead_of_the_newest_record(self) -> None:
         """Times ahead of the newest record, and a number that cannot be."""

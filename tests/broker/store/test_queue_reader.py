@@ -258,6 +258,23 @@ class QueryTests(SynchronousTestCase):
         self.assertEqual(self.query("k", 2), [b"98", b"99"])
         self.assertEqual(len(self.query("k", 1000)), 64)
 
+    def test_each_message_is_found_at_its_own_store_time(self) -> None:
+        """Whichever index file its key is in, and at no millisecond beside it."""
+        box = StoreBox(max_hash_slot_num=1, max_index_num=6).open()
+        times = []
+        for number in range(24):
+            box.now_ms += 377 if number % 2 else 5_123
+            box.append(message(keys="k", unique_key=f"U{number}"))
+            times.append(box.now_ms)
+        self.assertGreater(len(box.store.index.files), 4)
+        for number, time_ms in enumerate(times):
+            for key in ("k", f"U{number}"):
+                for distance in (-1, 0, 1):
+                    moment = time_ms + distance
+                    found, _, _ = box.store.reader.query("TopicTest", key, 1, moment, moment)
+                    self.assertEqual([decode_record(each).queue_offset for each in found],
+                                     [] if distance else [number], (key, distance))
+
     def test_index_position(self) -> None:
         """How far the index is, for the reply's header."""
         self.assertEqual(self.box.store.reader.query("T", "k", 1, 0, 2**62), ([], 0, 0))
