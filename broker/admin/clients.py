@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from twistmq.broker.admin.rows import Millis, Row
-from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.codes import RequestCode
+from twistmq.broker.admin.session import AdminError, Broker, Session
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from twistmq.broker.wire.headers.client import (
@@ -19,8 +20,8 @@ from twistmq.broker.wire.headers.client import (
     GetProducerConnectionListRequestHeader,
 )
 
-__all__ = ["consumer_connection", "consumer_connections", "producer_connections", "producers",
-           "version_name"]
+__all__ = ["NoClientsError", "consumer_connection", "consumer_connections", "group_brokers",
+           "producer_connections", "producers", "version_name"]
 
 #: From here on Apache counts regularly, each release after its snapshot: V3_9_1_SNAPSHOT.
 _REGULAR_FROM, _REGULAR_RELEASE = 194, 391
@@ -39,17 +40,49 @@ def version_name(version: int) -> str:
     return f"V{name}" if is_released else f"V{name}_SNAPSHOT"
 
 
+class NoClientsError(AdminError):
+    """No client of a group is connected."""
+
+
+def group_brokers(session: Session, group: str) -> list[Broker]:
+    """The brokers that have a group's retry topic, or all masters where there is none.
+
+    A group whose clients choose their queues themselves, or only read, has no retry topic.
+    """
+    try:
+        return session.brokers_of(retry_topic(group))
+    except RequestRefused as error:
+        if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+    return session.brokers()
+
+
 def consumer_connection(
     session: Session, group: str, broker: str | None = None
 ) -> ConsumerConnection:
-    """The clients of a group; :raises AdminError: when none is connected."""
-    address = broker or session.brokers_of(retry_topic(group))[0].address
-    reply = session.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST,
-                        GetConsumerConnectionListRequestHeader(consumer_group=group))
-    found = ConsumerConnection.decode_reply(reply.body)
-    if not found.connection_set:
-        raise AdminError(f"no consumer of group {group} is connected to {address}")
-    return found
+    """The clients of a group, as the first broker that has any knows them.
+
+    :raises NoClientsError: when none is connected.
+    """
+    addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
+    for _, found in session.each(addresses, lambda each: _connected(session, each, group)):
+        assert isinstance(found, ConsumerConnection)
+        if found.connection_set:
+            return found
+    raise NoClientsError(
+        f"no consumer of group {group} is connected to {', '.join(addresses)}")
+
+
+def _connected(session: Session, address: str, group: str) -> ConsumerConnection:
+    """The clients of a group that are connected to a broker."""
+    try:
+        reply = session.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                            GetConsumerConnectionListRequestHeader(consumer_group=group))
+    except RequestRefused as error:
+        if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return ConsumerConnection()
+    return ConsumerConnection.decode_reply(reply.body)
 
 
 def consumer_connections(session: Session, *, group: str, broker: str | None) -> Iterator[Row]:

@@ -199,7 +199,8 @@ _CONSUMER_COMMANDS: Final = (
                     default=False), ROUTE_TOPIC, replace(INTERVAL, flags=("--interval",))),
             (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Code.GET_ROUTEINFO_BY_TOPIC,
              Code.GET_CONSUME_STATS, Code.GET_CONSUMER_CONNECTION_LIST,
-             Code.GET_CONSUMER_RUNNING_INFO),
+             Code.GET_CONSUMER_RUNNING_INFO, Code.GET_BROKER_CLUSTER_INFO,
+             Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
             ("group", "clients", "version", "type", "model", "tps", "diff"),
             {"group": ("topic", "broker", "queue", "broker_offset", "consumer_offset", "client",
                        "diff", "inflight", "last_consumed")}),
@@ -208,7 +209,7 @@ _CONSUMER_COMMANDS: Final = (
             (CONSUMER, Option("client", ("-i", "--clientId"), "All that this client says."), BROKER,
              _flag("stack", ("-s", "--jstack"), "With the stacks of its threads.")),
             (Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_CONSUMER_CONNECTION_LIST,
-             Code.GET_CONSUMER_RUNNING_INFO),
+             Code.GET_CONSUMER_RUNNING_INFO, Code.GET_BROKER_CLUSTER_INFO),
             ("client", "version", "type", "orderly", "queues", "subscriptions", "started"),
             {"client": ("section", "name", "value")}),
 )
@@ -305,7 +306,8 @@ _MESSAGE_COMMANDS: Final = (
 _CONNECTION_COMMANDS: Final = (
     Command("consumerConnection", "connection", "Show the clients of a consumer group.",
             "clients:consumer_connections", (CONSUMER, BROKER),
-            (Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_CONSUMER_CONNECTION_LIST),
+            (Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_CONSUMER_CONNECTION_LIST,
+             Code.GET_BROKER_CLUSTER_INFO),
             ("client", "address", "language", "version", "type", "model", "from_where",
              "subscriptions")),
     Command("producerConnection", "connection", "Show the clients of a producer group.",

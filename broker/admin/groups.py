@@ -11,7 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from twistmq.broker.admin.clients import consumer_connection, version_name
+from twistmq.broker.admin.clients import (
+    NoClientsError,
+    consumer_connection,
+    group_brokers,
+    version_name,
+)
 from twistmq.broker.admin.files import read_list
 from twistmq.broker.admin.rows import Cell, Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Broker, Session
@@ -24,13 +29,16 @@ from twistmq.broker.wire.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
+    ConsumeStatsList,
     ConsumeType,
     GroupRetryPolicy,
     MessageQueue,
     OffsetWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
+    SubscriptionGroupWrapper,
 )
+from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
 from twistmq.broker.wire.headers.client import GetConsumerRunningInfoRequestHeader
 from twistmq.broker.wire.headers.topic import (
     DeleteSubscriptionGroupRequestHeader,
@@ -153,9 +161,10 @@ def set_consume_mode(
 def consume_stats(
     session: Session, group: str, topic: str | None = None, route_topic: str | None = None
 ) -> ConsumeStats:
-    """A group's offsets, from all brokers that have its retry topic, or the given topic."""
+    """A group's offsets, from all brokers that have it, or the given topic."""
     total = ConsumeStats()
-    places = session.brokers_of(topic or retry_topic(group), route_topic)
+    places = group_brokers(session, group) if topic is None and route_topic is None else (
+        session.brokers_of(topic or retry_topic(group), route_topic))
     header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
     for _, reply in session.each(places, lambda each: ConsumeStats.decode(session.ask(
             each.address, RequestCode.GET_CONSUME_STATS, header).body)):
@@ -179,11 +188,25 @@ def _progress(
     session: Session, group: str, topic: str | None, show_clients: bool, route_topic: str | None
 ) -> Iterator[Row]:
     stats = consume_stats(session, group, topic, route_topic)
+    if not stats.offset_table and not session.failures:
+        _require_group(session, group)
     owners = _owners(session, group) if show_clients else {}
     for queue, offsets in sorted(stats.offset_table.items()):
         yield (queue.topic, queue.broker_name, queue.queue_id, offsets.broker_offset,
                offsets.consumer_offset, owners.get(queue), _difference(offsets),
                offsets.pull_offset - offsets.consumer_offset, Millis(offsets.last_timestamp))
+
+
+def _require_group(session: Session, group: str) -> None:
+    """:raises AdminError: when no broker has a group."""
+    def has(place: Broker) -> bool:
+        table = SubscriptionGroupWrapper.decode(session.ask(
+            place.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+        return group in table.subscription_group_table
+
+    found = [has_it for _, has_it in session.each(group_brokers(session, group), has)]
+    if not any(found) and not session.failures:
+        raise AdminError(f"no broker has a group {group}")
 
 
 def _difference(offsets: OffsetWrapper) -> int:
@@ -193,19 +216,33 @@ def _difference(offsets: OffsetWrapper) -> int:
 def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
     """Which client consumes a queue."""
     owners: dict[MessageQueue, str] = {}
-    clients = [each.client_id for each in consumer_connection(session, group).connection_set
-               if each.client_id]
+    try:
+        connected = consumer_connection(session, group).connection_set
+    except NoClientsError:
+        return owners
+    clients = [each.client_id for each in connected if each.client_id]
     for client, info in session.each(clients, lambda each: running_info(session, group, each)):
         assert isinstance(info, ConsumerRunningInfo)
         owners |= dict.fromkeys(info.mq_table, client.partition("@")[0])
     return owners
 
 
+def _groups_with_progress(session: Session) -> list[str]:
+    """The groups that have a retry topic or have committed an offset."""
+    groups = {topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
+              if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)}
+    for _, found in session.each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
+            session.ask(each.address, RequestCode.GET_BROKER_CONSUME_STATS,
+                        GetConsumeStatsInBrokerHeader(is_order=False)).body)):
+        assert isinstance(found, ConsumeStatsList)
+        groups |= {group for by_group in found.consume_stats_list
+                   for group, tables in by_group.items()
+                   if any(each.offset_table for each in tables)}
+    return sorted(groups)
+
+
 def _progress_of_all(session: Session) -> Iterator[Row]:
-    for topic in session.topics():
-        if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            continue
-        group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+    for group in _groups_with_progress(session):
         try:
             stats = consume_stats(session, group)
         except BrokerError as error:
@@ -233,12 +270,20 @@ def running_info(
     session: Session, group: str, client: str, broker: str | None = None, *, stack: bool = False
 ) -> ConsumerRunningInfo:
     """A client's report on itself. The broker asks the client, which may answer slowly."""
-    address = broker or session.brokers_of(retry_topic(group))[0].address
-    reply = session.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO,
-                        GetConsumerRunningInfoRequestHeader(
-                            consumer_group=group, client_id=client, jstack_enable=stack),
-                        timeout_s=max(session.timeout_s, 12.0))
-    return ConsumerRunningInfo.decode_reply(reply.body)
+    addresses = [broker] if broker else [each.address for each in group_brokers(session, group)]
+    header = GetConsumerRunningInfoRequestHeader(
+        consumer_group=group, client_id=client, jstack_enable=stack)
+    for address in addresses:
+        try:
+            reply = session.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header,
+                                timeout_s=max(session.timeout_s, 12.0))
+        except RequestRefused:
+            # The client may be connected to another broker.
+            if address == addresses[-1]:
+                raise
+        else:
+            return ConsumerRunningInfo.decode_reply(reply.body)
+    raise AdminError(f"no broker has a group {group}")
 
 
 def consumer_status(

@@ -145,7 +145,7 @@ class _DoubleCompared(Evaluator):
 
 
 def _last_double(text: str) -> float:
-    """Read a double for a comparison with a finite number other than 0: NaN is behind it too."""
+    """Read a double for a comparison with a finite number: NaN is behind that too."""
     value = to_double(text)
     return value if value == value else math.inf
 

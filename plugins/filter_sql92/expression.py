@@ -13,6 +13,7 @@ Source: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpressi
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,6 +39,7 @@ from twistmq.plugins.filter_sql92.values import (
     Value,
     ValueType,
     comparator,
+    order_doubles,
     to_double,
 )
 
@@ -70,6 +72,8 @@ DEPTH_MAX: Final = 100
 #: How many operations an expression may have: each takes up to a microsecond for every message.
 CONDITIONS_MAX: Final = 500
 
+#: A digit before the exponent that is not 0.
+_NOT_ZERO: Final = re.compile(r"^[0.]*[1-9]")
 _BOOLEAN: Final = ValueType.BOOLEAN
 _NUMBERS: Final = (ValueType.INT, ValueType.LONG, ValueType.DOUBLE)
 _SIGNS: Final[dict[str, tuple[int, Callable[[Any, Any], bool]]]] = {
@@ -115,10 +119,17 @@ def integer_literal(text: str) -> Operand:
 
 
 def double_literal(text: str) -> Operand:
-    """:raises ExpressionError: when it is 0 or no finite double: Apache's parser takes neither."""
+    """A literal with a point or an exponent.
+
+    Differs from Apache, whose parser refuses 0.0 as too small.
+
+    :raises ExpressionError: when it is too large for a double, or so small that it would become 0.
+    """
     value = to_double(text)
-    if not 0 < value < float("inf"):
-        raise ExpressionError(f"{_cut(text)} is {'too large' if value else 'too small'}")
+    if value == float("inf"):
+        raise ExpressionError(f"{_cut(text)} is too large")
+    if not value and _NOT_ZERO.search(text):
+        raise ExpressionError(f"{_cut(text)} is too small")
     return literal(ValueType.DOUBLE, value, text)
 
 
@@ -228,8 +239,7 @@ def ordered(sign: str, left: Operand, right: Operand) -> Operand:
         return _operation(_BOOLEAN, _with_number(number, left.name, right), sign, left, right)
     types = left.type, right.type
     if types == (ValueType.TEXT, ValueType.TEXT):
-        as_doubles = comparator(ValueType.DOUBLE, ValueType.DOUBLE)
-        order: Callable[..., int] = lambda one, other: as_doubles(  # noqa: E731
+        order: Callable[..., int] = lambda one, other: order_doubles(  # noqa: E731
             to_double(one), to_double(other))
     else:
         order = comparator(*types)
@@ -252,6 +262,7 @@ def between(operand: Operand, low: Operand, high: Operand) -> Operand:
         numbers = low.type in _NUMBERS and high.type in _NUMBERS
         if numbers and comparator(high.type, low.type)(high.value, low.value) < 0:
             raise ExpressionError(f"BETWEEN needs the lesser first: {low.text} AND {high.text}")
+    low, high = _with_zero(low, high), _with_zero(high, low)
     parts = both([ordered(">=", operand, low), ordered("<=", operand, high)])
     if operand.name is None or low.type is not high.type or low.type not in _NUMBERS:
         return parts
@@ -259,7 +270,21 @@ def between(operand: Operand, low: Operand, high: Operand) -> Operand:
     return replace(parts, evaluate=within(operand.name, low.type, low.value, high.value))
 
 
+def _with_zero(bound: Operand, other: Operand) -> Operand:
+    """A bound of BETWEEN, as a double where the other bound is the double 0.
+
+    With any other double a text like ``1.5`` is not compared with an integer, as in Apache's
+    broker; that one refuses this double.
+    """
+    if (other.type, other.value) != (ValueType.DOUBLE, 0) or bound.type not in _NUMBERS:
+        return bound
+    assert isinstance(bound.value, int | float)
+    return replace(literal(ValueType.DOUBLE, float(bound.value), bound.text),
+                   is_literal=bound.is_literal)
+
+
 def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
+    low, high = _with_zero(low, high), _with_zero(high, low)
     return either([ordered("<", operand, low), ordered(">", operand, high)])
 
 

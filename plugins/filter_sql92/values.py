@@ -1,8 +1,8 @@
 """Values of expressions: what Java makes of a property's text, and how Java compares.
 
 A property is text until it meets a number; then it is read as that number's type, and a text that
-is not of the type is an error, not a mismatch: "9.5" is no integer. Doubles are ordered as
-Double.compareTo does: -0.0 before 0.0, NaN behind everything and equal to itself.
+is not of the type is an error, not a mismatch: "9.5" is no integer. Doubles of two properties are
+ordered as Double.compareTo does: -0.0 before 0.0, NaN behind everything and equal to itself.
 
 Source: ComparisonExpression.__compare @5.3.3; Integer.valueOf, Double.valueOf of Java.
 """
@@ -128,6 +128,14 @@ def order_doubles(left: float, right: float) -> int:
     return (left_key > right_key) - (left_key < right_key)
 
 
+def _order_with_literal(left: float, right: float) -> int:
+    """Compare doubles of which a literal is one: both zeros are equal, as SQL has them.
+
+    Differs from Apache in nothing that it accepts: it refuses the literal 0.0.
+    """
+    return 0 if left == right else order_doubles(left, right)
+
+
 def _double_key(value: float) -> int:
     """Order what < and > do not: both zeros, and NaN."""
     if value != value:
@@ -175,5 +183,5 @@ def comparator(left: ValueType, right: ValueType) -> Callable[..., int]:
     if (left is boolean) != (right is boolean):
         return _never_equal
     if double in (left, right):
-        return lambda a, b: order_doubles(float(a), float(b))
+        return lambda a, b: _order_with_literal(float(a), float(b))
     return _order

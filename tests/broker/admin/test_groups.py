@@ -98,5 +98,65 @@ class ProgressTests(AdminCase):
         kernel = self.running.kernel
         wait_until("the client is gone", lambda: not self.running.call(
             lambda: kernel.clients.consumer_group("g")))
-        self.assertIn("answered 206", self.refusal("consumerStatus", "-g", "g"))
-        self.assertIn("answered 17", self.refusal("consumerProgress", "-g", "other"))
+        self.assertIn("no consumer of group g is connected to 127.0.0.1",
+                      self.refusal("consumerStatus", "-g", "g"))
+        self.assertIn("no broker has a group other",
+                      self.refusal("consumerProgress", "-g", "other"))
+        rows = self.rows("consumerProgress", "-g", "g", "-s", "true")
+        self.assertEqual([(row["queue"], row["diff"], row["client"]) for row in rows
+                          if row["topic"] == "T"], [(0, 0, None), (1, 1, None)])
+
+
+class NoRetryTopicTests(AdminCase):
+    """A group whose clients chose their queues themselves: no topic tells of it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "1", "-w", "1")
+        self.rows("updateSubGroup", "-b", self.broker, "-g", "g")
+        with self.running.client() as client:
+            for _ in range(3):
+                client.send("T", b"x", queue_id=0)
+        self.queue = MessageQueue("T", "broker-a", 0)
+        with Client(self.running.namesrv_address) as client:
+            client.commit_group_offset("g", self.queue, 2)
+
+    def committed(self, group: str) -> int:
+        with Client(self.running.namesrv_address) as client:
+            found = client.group_offset(group, self.queue)
+        assert found is not None
+        return found
+
+    def test_progress(self) -> None:
+        """The group is shown by every option, and among all groups."""
+        for words in ((), ("-s", "true"), ("-t", "T"), ("-t", "T", "-s", "true")):
+            [row] = self.rows("consumerProgress", "-g", "g", *words)
+            self.assertEqual((row["topic"], row["diff"], row["client"]), ("T", 1, None), words)
+        [row] = [row for row in self.rows("consumerProgress") if row["group"] == "g"]
+        self.assertEqual((row["clients"], row["version"], row["diff"]), (0, "OFFLINE", 1))
+
+    def test_nothing_committed(self) -> None:
+        """A group that never committed an offset has an empty table."""
+        self.rows("updateSubGroup", "-b", self.broker, "-g", "new")
+        self.assertEqual(self.rows("consumerProgress", "-g", "new", "-s", "true"), [])
+
+    def test_clients(self) -> None:
+        """What asks for clients says that there are none."""
+        for command in ("consumerConnection", "consumerStatus"):
+            self.assertIn("no consumer of group g is connected", self.refusal(command, "-g", "g"))
+        self.assertIn("not online", self.refusal("consumerStatus", "-g", "g", "-i", "nobody"))
+
+    def test_offsets(self) -> None:
+        """Offsets are cloned, set back and moved to the end without a client."""
+        self.rows("updateSubGroup", "-b", self.broker, "-g", "other")
+        self.rows("cloneGroupOffset", "-s", "g", "-d", "other", "-t", "T")
+        self.assertEqual(self.committed("other"), 2)
+        self.rows("resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0")
+        self.assertEqual(self.committed("g"), 0)
+        self.rows("skipAccumulatedMessage", "-g", "g", "-t", "T")
+        self.assertEqual(self.committed("g"), 3)
+
+    def test_deletion(self) -> None:
+        """The group goes, though it has no topics that could go with it."""
+        self.rows("deleteSubGroup", "-c", "DefaultCluster", "-g", "g", "-r", "true")
+        self.assertIn("no broker has a group g", self.refusal("consumerProgress", "-g", "g"))

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.interop.filter_cases import TAKEN_HERE
 from twistmq.plugins.filter_sql92.expression import CONDITIONS_MAX, DEPTH_MAX, ExpressionError
 from twistmq.plugins.filter_sql92.grammar import (
     DOUBLE_MINUSES_MAX,
@@ -46,7 +47,10 @@ class GoldenTests(SynchronousTestCase):
     """golden/filter/answers.json."""
 
     def test_each_expression_answers_as_apaches_library(self) -> None:
-        """Each of some 600 expressions gives what Apache's library gives, for all properties."""
+        """Each of some 600 expressions gives what Apache's library gives, for all properties.
+
+        A double of 0, which that library refuses, is taken: see ZeroTests.
+        """
         golden = json.loads(GOLDEN.read_text())
         self.assertGreater(len(golden["answers"]), 500)
         self.assertGreater(len(golden["properties"]), 50)
@@ -54,7 +58,7 @@ class GoldenTests(SynchronousTestCase):
                  for expression in golden["answers"]}
         different = {expression: (theirs, found[expression])
                      for expression, theirs in golden["answers"].items()
-                     if found[expression] != theirs}
+                     if found[expression] != theirs and expression not in TAKEN_HERE}
         self.assertEqual(different, {})
 
     def test_all_answers_occur(self) -> None:
@@ -62,6 +66,44 @@ class GoldenTests(SynchronousTestCase):
         letters = "".join(json.loads(GOLDEN.read_text())["answers"].values())
         for letter in "TFNER":
             self.assertGreater(letters.count(letter), 100)
+
+
+class ZeroTests(SynchronousTestCase):
+    """The double 0 is a number like any other, however it is written."""
+
+    VALUES = ("0.0", "-0.0", "0", "-1.5", "3", "1e-3", "0e9")
+
+    def matching(self, expression: str) -> list[str]:
+        condition = parse(expression).evaluate
+        return [value for value in self.VALUES if condition({"a": value}) is True]
+
+    def test_every_way_to_write_it(self) -> None:
+        """Digits before or behind the point, an exponent of any size, and a sign."""
+        zeros = ["0.0", "-0.0", "0", "0e9"]
+        for number in ("0.0", ".0", "0.", "00.000", "0e0", "0E-5", "0e+999999", ".0e0", "0.e0"):
+            for sign in ("", "-", "+", "- -"):
+                literal = sign + number
+                self.assertEqual(self.matching(f"a = {literal}"), zeros, literal)
+                self.assertEqual(self.matching(f"{literal} = a"), zeros, literal)
+                self.assertEqual(self.matching(f"a <> {literal}"), ["-1.5", "3", "1e-3"], literal)
+
+    def test_order(self) -> None:
+        """Both zeros are one number for every comparison, with the literal on either side."""
+        zeros = ["0.0", "-0.0", "0"]
+        for expression, expected in (
+            ("a > 0.0", ["3", "1e-3"]), ("a >= 0.0", [*zeros, "3", "1e-3", "0e9"]),
+            ("a < 0.0", ["-1.5"]), ("a <= -0.0", [*zeros, "-1.5", "0e9"]),
+            ("0.0 < a", ["3", "1e-3"]), ("0.0 >= a", [*zeros, "-1.5", "0e9"]),
+            ("a BETWEEN -2 AND 0.0", [*zeros, "-1.5", "0e9"]),
+            ("a BETWEEN 0.0 AND 1", [*zeros, "1e-3", "0e9"]),
+            ("a NOT BETWEEN 0.0 AND 1", ["-1.5", "3"]),
+            ("a BETWEEN 0e0 AND 0.0", [*zeros, "0e9"]),
+        ):
+            self.assertEqual(self.matching(expression), expected, expression)
+        for condition in ("0 = 0.0", "0 = -0.0", "0.0 = -0.0", "-1 < 0.0", "NOT (0.0 < 0)"):
+            self.assertEqual(self.matching(condition), list(self.VALUES), condition)
+        self.assertRaises(ExpressionError, parse, "a BETWEEN 0.0 AND -1")
+        self.assertRaises(ExpressionError, parse, "0.0")
 
 
 class RefusalTests(SynchronousTestCase):
@@ -77,7 +119,8 @@ class RefusalTests(SynchronousTestCase):
             ("a > > 5", "'>' at 1:5 is not expected"), ("a >", "its end is not expected"),
             ("", "its end is not expected"), ("a > 'x'", "'x' cannot be compared by >"),
             ("a = 99999999999999999999", "99999999999999999999 is too large"),
-            ("a = 0.0", "0.0 is too small"), ("a = NULL", "NULL cannot be compared"),
+            ("a = 1e-400", "1e-400 is too small"), ("a = 0.01e-330", "0.01e-330 is too small"),
+            ("a = 1e400", "1e400 is too large"), ("a = NULL", "NULL cannot be compared"),
             ("a BETWEEN 5 AND 1", "BETWEEN needs the lesser first: 5 AND 1"),
             ("5 IN ('x')", "IN needs a property, not 5"), ("'x'", "'x' is not a condition"),
             ("TRUE = 5", "TRUE cannot be compared with 5"),
