@@ -1,4 +1,4 @@
-"""Names of topics and groups: what is allowed, what is the system's own.
+"""Names of topics and groups, tags and keys: what is allowed, what is the system's own.
 
 Source: TopicValidator, MixAll, FAQUrl @5.3.3.
 """
@@ -13,7 +13,7 @@ __all__ = [
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
     "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "can_be_directory", "dlq_topic",
     "group_fault", "group_of_topic", "is_light", "is_system_group", "is_system_topic",
-    "retry_topic", "topic_fault",
+    "key_fault", "retry_topic", "tag_fault", "topic_fault",
 ]
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
@@ -112,6 +112,32 @@ def group_fault(group: str) -> str | None:
                 "allowing only ^[%|a-zA-Z0-9_-]+$")
     if len(group) > GROUP_LENGTH_MAX:
         return f"the specified group is longer than {GROUP_LENGTH_MAX}"
+    return None
+
+
+def tag_fault(tag: str) -> str | None:
+    """The reason why no subscription can name a tag; None if one can.
+
+    A subscription joins tags with ``||``. Brokers and clients cut the blanks around each; those of
+    Apache cut control characters as well.
+    """
+    if not tag:
+        return "it is empty"
+    if tag == "*":
+        return "a subscription to * means all tags"
+    if "||" in tag:
+        return "|| separates the tags of a subscription"
+    if tag != tag.strip() or tag[:1] <= " " or tag[-1:] <= " ":
+        return "subscriptions leave out blanks and control characters around a tag"
+    return None
+
+
+def key_fault(key: str) -> str | None:
+    """The reason why a message cannot be found by a key; None if it can."""
+    if not key:
+        return "it is empty"
+    if " " in key:
+        return "a blank separates two keys"
     return None
 
 

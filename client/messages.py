@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from twistmq.broker.topic_names import key_fault, tag_fault
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.answers import PullResult, PullStatus, SendResult
@@ -21,7 +22,7 @@ from twistmq.client.errors import OptionError
 from twistmq.client.received_message import ReceivedMessage
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
-           "message_of"]
+           "check_properties", "message_of"]
 
 T = TypeVar("T")
 
@@ -37,8 +38,8 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
 
     :param topic: its topic.
     :param body: its bytes, or a value for a producer with an encoder.
-    :param tags: what consumers filter by; Apache's clients use one tag.
-    :param keys: what it can be found by.
+    :param tags: what consumers filter by, one tag: without ``||``, and without blanks around it.
+    :param keys: what it can be found by; a key has no blanks.
     :param sharding_key: messages of one key go to one queue, in order.
     :param properties: of the application; names of the system are for those who know them.
     :param delay_level: deliver after the broker's delay of this level; 0: at once.
@@ -74,7 +75,8 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     def all_properties(self) -> dict[str, str]:
         """The properties as they are sent, but for the unique id.
 
-        :raises OptionError: when a name or a value cannot be a property's, or times contradict.
+        :raises OptionError: when a name or a value cannot be a property's, when nothing could find
+            the message by its tag or by one of its keys, or when times contradict.
         """
         found = dict(self.properties)
         if self.tags:
@@ -89,21 +91,49 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
             found[names.WAIT] = "false"
         elif names.WAIT not in found:
             found[names.WAIT] = "true"
-        for name, value in found.items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise OptionError(f"property {name!r} is {value!r}: names and values are texts")
-            if not value or not name or "\x01" in name or "\x02" in name or (
-                    "\x01" in value or "\x02" in value):
-                raise OptionError(f"property {name!r}: empty, or with a separator in it")
+        check_properties(found)
         return found
 
 
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuse properties that would not come back as they are, and a tag that nothing can find.
+
+    :raises OptionError: which property it is, and why.
+    """
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise OptionError(f"property {name!r} is {value!r}: names and values are texts")
+        if not value or not name or "\x01" in name or "\x02" in name or (
+                "\x01" in value or "\x02" in value):
+            raise OptionError(f"property {name!r}: empty, or with a separator in it")
+        if not (value.isascii() and name.isascii()) and _has_no_utf8(name + value):
+            raise OptionError(f"property {name!r}: half of a surrogate pair is no character")
+    tag = properties.get(names.TAGS)
+    if tag is not None and (fault := tag_fault(tag)) is not None:
+        raise OptionError(f"tag {tag!r}: {fault}")
+
+
+def _has_no_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _joined(keys: object) -> str:
-    """The keys as one property; :raises OptionError: when one of them is no text."""
+    """The keys as one property.
+
+    :raises OptionError: when one of them is no text, or is not a key that can be found.
+    """
     if isinstance(keys, str):
-        return keys
+        keys = (keys,)
     if not isinstance(keys, Iterable) or not all(isinstance(key, str) for key in keys):
         raise OptionError(f"keys are {keys!r}: give a list of texts")
+    for key in keys:
+        fault = key_fault(key)
+        if fault is not None:
+            raise OptionError(f"key {key!r}: {fault}")
     return names.KEY_SEPARATOR.join(keys)
 
 

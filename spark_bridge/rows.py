@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from twistmq.broker.topic_names import topic_fault
+from twistmq.broker.topic_names import key_fault, tag_fault, topic_fault
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.record import (
     PROPERTIES_LENGTH_MAX,
@@ -151,7 +151,7 @@ class RowReader:
             raise RowError(f"column properties: {name} is the broker's own")
         keys = row.get("keys")
         if isinstance(keys, list):
-            if any(key is None or not key or names.KEY_SEPARATOR in key for key in keys):
+            if any(key is None or key_fault(key) for key in keys):
                 raise RowError(f"column keys: {keys}: a key is neither empty nor has blanks")
             keys = names.KEY_SEPARATOR.join(keys)
         moment: datetime | None = row.get("deliverTime")
@@ -176,6 +176,9 @@ class RowReader:
 
     def _check(self, properties: dict[str, str]) -> None:
         """:raises RowError: when properties would not come back as they are."""
+        fault = tag_fault(properties.get(names.TAGS, "t"))
+        if fault is not None:
+            raise RowError(f"tag {properties[names.TAGS]!r}: {fault}")
         size = 0
         for name, value in properties.items():
             if not name or not value:

@@ -288,7 +288,7 @@ _MESSAGE_COMMANDS: Final = (
             _PULLS, _MESSAGES),
     Command("sendMessage", "message", "Send a message.", "sending:send_message",
             (TOPIC, Option("body", ("-p", "--body"), "Its text.", required=True),
-             Option("keys", ("-k", "--key"), "Its keys."),
+             Option("keys", ("-k", "--key"), "Its keys, with blanks between."),
              Option("tags", ("-c", "--tags"), "Its tag."),
              Option("broker", ("-b", "--broker"), "To the broker of this name."),
              Option("queue", ("-i", "--qid"), "To this queue of it.", "int"),

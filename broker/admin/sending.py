@@ -20,6 +20,7 @@ from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY, format_properti
 from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.core.outgoing import send_header
 from twistmq.client.core.unique_id import process_ids
+from twistmq.client.messages import check_properties
 
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",
            "send_status"]
@@ -61,7 +62,9 @@ def send_message(
 ) -> Iterator[Row]:
     """Send a message.
 
+    :param keys: with blanks between them, as mqadmin takes them.
     :param trace: taken as mqadmin takes it; the broker traces what clients do not (`trace`).
+    :raises OptionError: when the keys or the tag cannot be a property.
     """
     if queue is not None and broker is None:
         raise AdminError("-i needs -b: a broker's queue")
@@ -71,6 +74,7 @@ def send_message(
         raise AdminError(f"topic {topic} has no such queue for writing")
     chosen = queues[time.time_ns() // 1000 % len(queues)]
     properties = {name: text for name, text in ((KEYS, keys), (TAGS, tags)) if text is not None}
+    check_properties(properties)
     yield _send(session, chosen, session.named(chosen.broker_name).address, body.encode(),
                 {**properties, "WAIT": "true"})
 

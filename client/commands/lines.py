@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
+from twistmq.broker.topic_names import key_fault, tag_fault
 from twistmq.client.messages import Message, ReceivedMessage
 
 __all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]
@@ -19,7 +20,8 @@ def read_messages(
 ) -> Iterator[Message]:
     """The messages of files.
 
-    :raises ValueError: when a line of JSON is no message; it says which line.
+    :raises ValueError: when a line is no message, or has a key or a tag that cannot be found; it
+        says which line.
     """
     for file in files:
         for number, part in enumerate(_parts(file, delimiter), 1):
@@ -35,9 +37,22 @@ def read_messages(
             keys: tuple[str, ...] = ()
             if key_delimiter and key_delimiter in part:
                 key, part = part.split(key_delimiter, 1)
-                keys = (key.decode(),)
+                try:
+                    keys = _checked((key.decode(),))
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from None
             yield Message(topic=topic, body=part, tags=tags, keys=keys, properties=properties,
                           delay_ms=delay_ms)
+
+
+def _checked(keys: Iterable[str]) -> tuple[str, ...]:
+    """Keys of a line; :raises ValueError: when a message cannot be found by one of them."""
+    found = tuple(keys)
+    for key in found:
+        fault = key_fault(key)
+        if fault is not None:
+            raise ValueError(f"key {key!r}: {fault}")
+    return found
 
 
 def _of_json(
@@ -57,14 +72,18 @@ def _of_json(
         raise ValueError(f"its properties are {own!r}: an object of texts is expected")
     if "body64" in row and row["body64"] is None:
         raise ValueError("its body64 is null: a text is expected")
+    keys = _checked(keys)
     for name in ("tags", "sharding_key", "body64"):
         if not isinstance(row.get(name) or "", str):
             raise ValueError(f"its {name} is {row[name]!r}: a text is expected")
+    tag = row.get("tags")
+    if tag and (fault := tag_fault(tag)) is not None:
+        raise ValueError(f"tag {tag!r}: {fault}")
     body = (base64.b64decode(row["body64"]) if "body64" in row
             else row["body"].encode() if isinstance(row["body"], str)
             else json.dumps(row["body"]).encode())
     return Message(
-        topic=topic, body=body, tags=row.get("tags") or tags, keys=tuple(keys),
+        topic=topic, body=body, tags=row.get("tags") or tags, keys=keys,
         sharding_key=row.get("sharding_key") or "",
         properties={**properties, **own}, delay_ms=delay_ms)
 

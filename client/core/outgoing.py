@@ -40,7 +40,7 @@ from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import TABLE_5, LatencyTable
 from twistmq.client.core.routes import NEW_TOPIC_QUEUES
 from twistmq.client.errors import OptionError
-from twistmq.client.messages import Message
+from twistmq.client.messages import Message, check_properties
 
 __all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_header"]
 
@@ -188,6 +188,7 @@ class Preparer:
             properties.update(extra)
         if self._is_intercepted:
             self._client.interceptors.call("before_send", message.topic, properties)
+            check_properties(properties)
         unique = properties.get(UNIQ_KEY)
         if unique is None:
             unique = properties[UNIQ_KEY] = self.new_id()

@@ -131,6 +131,9 @@ class CommandTests(TestCase):
                                ('{"body": "x", "properties": 5}', "its properties are 5"),
                                ('{"body": "x", "properties": {"a": 5}}', "its properties are"),
                                ('{"body": "x", "tags": 5}', "its tags is 5"),
+                               ('{"body": "x", "keys": "a b"}', "key 'a b': a blank"),
+                               ('{"body": "x", "keys": ["a", ""]}', "key '': it is empty"),
+                               ('{"body": "x", "tags": "a||b"}', "tag 'a||b': ||"),
                                ('{"keys": "x"}', "no JSON object with a body"),
                                ("nothing", "Expecting value")):
                 found = self.run_command(
@@ -141,6 +144,21 @@ class CommandTests(TestCase):
             self.run_command("produce", "keys", "--json", given='{"body": "x", "keys": "order-17"}')
             out = self.run_command("consume", "keys", "--from", "first", "--to", "end", "--json")
             self.assertEqual(json.loads(out.stdout)["keys"], ["order-17"])
+
+        return deferToThread(run)
+
+    def test_a_key_that_cannot_be_found_is_named(self) -> Deferred[Any]:
+        """By its line; what came before it is sent. So is a tag that no subscription can name."""
+        def run() -> None:
+            found = self.run_command("produce", "t", "-K", ":", given="k:1\no 17:2\n")
+            self.assertEqual((found.exit_code, found.output), (
+                1, "twistmq: line 2: key 'o 17': a blank separates two keys\n"))
+            for tag in ("a||b", " a", "*"):
+                found = self.run_command("produce", "t", "--tags", tag, given="3\n")
+                self.assertEqual((found.exit_code, len(found.output.splitlines())), (1, 1))
+                self.assertIn(f"tag {tag!r}: ", found.output)
+            out = self.run_command("consume", "t", "--from", "first", "--to", "end", "-f", "%k %s")
+            self.assertEqual(out.stdout, "k 1")
 
         return deferToThread(run)
 

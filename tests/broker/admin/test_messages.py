@@ -45,6 +45,12 @@ class SendTests(MessageCase):
             "sendMessage", "-t", "T", "-p", "x", "-b", "broker-a", "-i", "7"))
         self.assertIn("-i needs -b", self.refusal("sendMessage", "-t", "T", "-p", "x", "-i", "1"))
 
+    def test_a_tag_that_no_subscription_can_name(self) -> None:
+        """It is refused, as a separator of properties is."""
+        self.assertIn("tag 'a||b'", self.refusal("sendMessage", "-t", "T", "-p", "x", "-c", "a||b"))
+        self.assertIn("property 'KEYS'", self.refusal(
+            "sendMessage", "-t", "T", "-p", "x", "-k", "a\x01b"))
+
     def test_each_measured_send_is_stored(self) -> None:
         """Each send is measured, and stored."""
         rows = self.rows("checkMsgSendRT", "-t", "T", "-a", "4", "-s", "10")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,7 +15,9 @@ from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.properties import UNIQ_KEY, WAIT, parse_properties
 from twistmq.client.core.outgoing import ProducerOptions
-from twistmq.client.core.sending import RETRY_CODES, Sender
+from twistmq.client.core.replies import prepare_request
+from twistmq.client.core.sending import RETRY_CODES, Sender, TransactionChecks
+from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import (
     Busy,
     Denied,
@@ -25,9 +27,18 @@ from twistmq.client.errors import (
     SendFailed,
     TopicMissing,
 )
+from twistmq.client.interceptors import Interceptor, Interceptors
 from twistmq.client.messages import Message, MessageQueue, SendResult
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+class _Tagging(Interceptor):
+    """Sets a tag that no subscription can name."""
+
+    def before_send(self, topic: str, properties: dict[str, str]) -> None:
+        """Set it."""
+        properties["TAGS"] = " late"
 
 
 class SendCase(SynchronousTestCase):
@@ -217,6 +228,48 @@ class PrepareTests(SendCase):
                         {"delay_level": 1, "delay_ms": 5}):
             self.assertRaises(OptionError, self.send, **options)
         self.assertEqual(self.box.requests, [])
+
+    def test_what_nothing_could_find_again_is_refused(self) -> None:
+        """A key with a blank would be two, and a subscription could not name the tag."""
+        refused: list[dict[str, Any]] = [
+            *({"tags": tag} for tag in ("a||b", "x || y", "||", "*", " a", "a ", "a\t", "\na",
+                                        "\u3000a", "a\xa0", "\x03a", "a\0", "\x01", "\ud800")),
+            *({"keys": keys} for keys in (
+                ["a b"], ["a", "b "], [" "], [""], ["a", ""], "a b", [b"a"], ["a\x01"],
+                ["a\x02b"], ["\udc00"], [None], 7)),
+            {"properties": {"TAGS": "a||b"}}, {"properties": {"TAGS": " a"}},
+            {"properties": {"p": "\ud800"}}, {"properties": {"\ud800": "p"}},
+            {"properties": {"p": 1}}, {"properties": {"p": ""}},
+            {"tags": 5}, {"tags": ["a"]}, {"sharding_key": "\x02"}]
+        transactional = Sender(self.box.core, ProducerOptions(group="t"), lambda now_ms: "ID")
+        transactional.checks = cast(TransactionChecks, object())
+        for options in refused:
+            with self.subTest(**options):
+                one = Message("T", b"1", **options)
+                self.assertRaises(OptionError, self.sender.prepare, one)
+                self.assertRaises(OptionError, self.sender.prepare_batch, [one])
+                self.assertRaises(OptionError, prepare_half, transactional, one)
+                self.assertRaises(OptionError, prepare_request, self.sender, one, 3000)
+        self.assertEqual(self.box.requests, [])
+
+    def test_what_can_be_found_again_is_sent_as_it_is(self) -> None:
+        """Inner blanks of a tag, single bars, tabs in a key; KEYS of a message that was read."""
+        for options, name, value in (
+            ({"tags": "ü ñ"}, "TAGS", "ü ñ"), ({"tags": "a|b"}, "TAGS", "a|b"),
+            ({"tags": "a*"}, "TAGS", "a*"), ({"keys": "one"}, "KEYS", "one"),
+            ({"keys": ["one", "t\two"]}, "KEYS", "one t\two"),
+            ({"properties": {"KEYS": "one two"}}, "KEYS", "one two"),
+            ({"tags": "", "keys": [], "sharding_key": ""}, "WAIT", "true"),
+        ):
+            ready = self.sender.prepare(Message("T", b"1", **options))
+            self.assertEqual(parse_properties(ready.properties)[name], value)
+
+    def test_what_an_interceptor_adds_is_looked_at_too(self) -> None:
+        """It sees the properties after they were looked at."""
+        self.box.core.interceptors = Interceptors([_Tagging()])
+        sender = Sender(self.box.core, ProducerOptions(group="g"), lambda now_ms: "ID")
+        self.assertIn("tag ' late'", str(self.assertRaises(
+            OptionError, sender.prepare, Message("T", b"1"))))
 
     def test_a_batch_is_one_request_with_an_id_each(self) -> None:
         """Its result has all ids, joined by commas."""
