@@ -1,7 +1,8 @@
 """The rings of the suite: which tests run when, by folder and file.
 
 Each test is in one ring. README's test command runs ``unit``, ``golden``, ``hostile`` and
-``clients``; ``.ci/run`` adds ``crash``, ``install``, ``spark`` and ``interop``. A test of the ring
+``clients``; ``.ci/run`` adds ``source`` beside lint and types, and then ``crash``, ``install``,
+``spark`` and ``interop``. A test of the ring
 ``unit`` is also ``fast`` unless its file is in ``SLOW``. ``tests/conftest.py`` makes pytest markers
 of the rings; ``python -m tests.rings`` prints the modules of ``fast``, for trial;
 ``tests/README.md`` is the page.
@@ -15,12 +16,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CLIENTS", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "TOGETHER", "fast_modules",
-           "ring_of", "share_of"]
+__all__ = ["CLIENTS", "LINT", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "SWEEPS", "TOGETHER",
+           "fast_modules", "ring_of", "share_of"]
 
 #: The rings, with a line for the page and for pytest's ``--markers``.
 RINGS: Final = {
     "unit": "one part of the product in this process, or a command of it",
+    "source": "the source and the pages themselves: layers, prose, what pages list",
     "golden": "files, frames and answers captured from Apache's servers",
     "hostile": "attacks on running servers beside a good client",
     "clients": "one short round with each foreign client",
@@ -29,7 +31,9 @@ RINGS: Final = {
     "spark": "the Spark bridge with a running Spark",
     "interop": "Apache's servers, tools and clients against ours",
 }
-#: The rings that README's test command leaves out.
+#: The ring that ``.ci/run`` runs beside lint and types: it reads every file of the tree.
+LINT: Final = "source"
+#: The rings that ``.ci/run`` runs at its end. README's test command leaves out these and ``LINT``.
 OUTER: Final = ("crash", "install", "spark", "interop")
 #: The short rounds, by file and test.
 CLIENTS: Final = {
@@ -38,6 +42,13 @@ CLIENTS: Final = {
     "interop/test_admin_round.py": (
         "test_java_admin_client_5_3_3_administers_our_broker",),
 }
+#: Tests that sweep through every moment or every loss of a life, by file: the ring ``crash``, while
+#: the other tests of their files are in the ring of the folder.
+SWEEPS: Final = {
+    "broker/store/test_batch_files.py": ("test_losses_of_power",),
+    "plugins/ha/test_receiver.py": ("test_cut_at_every_byte", "test_parts_of_random_sizes"),
+    "plugins/timer/test_store_check.py": ("test_no_finding_at_any_moment_of_a_life",),
+}
 #: Files and folders of a ring, relative to this folder; the longest that fits decides.
 _PLACES: Final = {
     "": "unit",
@@ -45,6 +56,14 @@ _PLACES: Final = {
     "hostile": "hostile",
     "interop": "interop",
     "spark_bridge": "spark",
+    "test_docs.py": "source",
+    "test_folder_pages.py": "source",
+    "test_packaging.py": "source",
+    "test_prose.py": "source",
+    "test_reference_rows.py": "source",
+    "test_rings.py": "source",
+    "client/test_acceptance.py": "source",
+    "test_stock_plugins.py": "crash",
     "test_plugin_package.py": "install",
     "test_release.py": "install",
     "broker/edge/test_setting_sweep.py": "crash",
@@ -100,8 +119,7 @@ SLOW: Final = frozenset((
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
     "plugins/timer/test_store_rows.py",
-    "test_packaging.py", "test_pickling.py", "test_prose.py", "test_rings.py",
-    "test_stock_plugins.py", "transaction/test_recent.py",
+    "test_pickling.py", "transaction/test_recent.py",
 ))
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (
@@ -147,6 +165,8 @@ def ring_of(file: str, test: str) -> str:
     """
     if test in CLIENTS.get(file, ()):
         return "clients"
+    if test in SWEEPS.get(file, ()):
+        return "crash"
     if file.rpartition("/")[2] == "test_crash.py":
         return "crash"
     place = file

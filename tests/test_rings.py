@@ -8,7 +8,18 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.rings import CLIENTS, OUTER, RINGS, SLOW, SLOWEST_FIRST, TOGETHER, fast_modules, ring_of
+from tests.rings import (
+    CLIENTS,
+    LINT,
+    OUTER,
+    RINGS,
+    SLOW,
+    SLOWEST_FIRST,
+    SWEEPS,
+    TOGETHER,
+    fast_modules,
+    ring_of,
+)
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -39,10 +50,10 @@ class RingTests(SynchronousTestCase):
     def test_every_file_of_the_tables_exists(self) -> None:
         """Every file of the tables exists, and so does every short round."""
         shared = [file for files in TOGETHER.values() for file in files]
-        named = {*SLOW, *SLOWEST_FIRST, *CLIENTS, *shared}
+        named = {*SLOW, *SLOWEST_FIRST, *CLIENTS, *SWEEPS, *shared}
         self.assertEqual([file for file in sorted(named) if not (TESTS / file).is_file()], [])
-        self.assertEqual([name for file, names in CLIENTS.items() for name in names
-                          if name not in names_of_tests(TESTS / file)], [])
+        self.assertEqual([name for table in (CLIENTS, SWEEPS) for file, names in table.items()
+                          for name in names if name not in names_of_tests(TESTS / file)], [])
 
     def test_one_worker_runs_all_tests_of_the_spark_session(self) -> None:
         """Each file that starts the session is of those that share it."""
@@ -62,8 +73,10 @@ class RingTests(SynchronousTestCase):
         """README's test command leaves out the outer rings and nothing else."""
         [command] = [line for line in (ROOT / "README.md").read_text().splitlines()
                      if "bin/pytest" in line]
-        self.assertIn(f'-m "not ({" or ".join(OUTER)})"', command)
-        self.assertIn(f"-m '{' or '.join(OUTER)}'", (ROOT / ".ci/run").read_text())
+        self.assertIn(f'-m "not ({" or ".join((LINT, *OUTER))})"', command)
+        script = (ROOT / ".ci/run").read_text()
+        self.assertIn(f"-m {LINT} ", script)
+        self.assertIn(f"-m '{' or '.join(OUTER)}'", script)
 
     def test_modules_of_the_fast_ring_are_named_for_trial(self) -> None:
         """The modules that .ci/run gives to trial are those with a fast test."""

@@ -122,7 +122,7 @@ class WaitingTests(SynchronousTestCase):
                     waiting.remove(one)
             return work
 
-        self.assertLess(growth(prepare, 5000), GROWTH_MAX)
+        self.assertLess(growth(prepare, 2000), GROWTH_MAX)
 
     def test_ended_requests_are_dropped(self) -> None:
         """At most as many as wait are kept of those that do not any more."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import encode_binary_header
@@ -108,7 +109,7 @@ class HeaderTableTests(SynchronousTestCase):
                 )
                 self.assertIn(f"`{name}`", str(error))
 
-    @settings(max_examples=500)
+    @settings(max_examples=examples(500))
     @given(any_header, st.sampled_from([JSON, ROCKETMQ]))
     def test_request_round_trip(self, header: CommandHeader, kind: int) -> None:
         """Every header comes back from a request as it went, in both encodings."""
@@ -116,21 +117,21 @@ class HeaderTableTests(SynchronousTestCase):
         (frame,) = FrameDecoder().feed(data)
         self.assertEqual(decode_command(frame).header(type(header)), header)
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(any_header)
     def test_reply_round_trip(self, header: CommandHeader) -> None:
         """And from a reply."""
         (frame,) = FrameDecoder().feed(encode_reply(0, 1, header, b"", None))
         self.assertEqual(decode_command(frame).header(type(header)), header)
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(any_header)
     def test_numbers_for_text(self, header: CommandHeader) -> None:
         """A client that writes JSON numbers and booleans, and nulls, is understood alike."""
         data = msgspec.json.encode(header)
         self.assertEqual(decode_fields(JSON, data, type(header)), header)
 
-    @settings(max_examples=500)
+    @settings(max_examples=examples(500))
     @given(any_header, st.data())
     def test_wrong_values(self, header: CommandHeader, data: st.DataObject) -> None:
         """Any text in any field of any class is read or is a HeaderError, in both encodings."""

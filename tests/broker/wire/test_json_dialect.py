@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.wire.json_dialect import (
     DEPTH_MAX,
     JsonDialectError,
@@ -181,6 +182,7 @@ class QuoteKeysTests(SynchronousTestCase):
                 self.assertEqual(self.restored(msgspec.json.decode(quote_keys(data))),
                                  self.restored(decode(data)), msg=name)
 
+    @settings(max_examples=examples(100))
     @given(any_value)
     def test_any_value(self, value: Any) -> None:
         """What the writer writes is plain JSON then, and the same value."""
@@ -342,12 +344,14 @@ class EncodeTests(SynchronousTestCase):
         """Half a character becomes a question mark, as in Java."""
         self.assertEqual(encode("a\ud83d", quote_int_keys=False), b'"a?"')
 
+    @settings(max_examples=examples(100))
     @given(any_value)
     def test_round_trip(self, value: Any) -> None:
         """What is written with bare keys, on one line or many, is read as it was."""
         for data in (encode(value, quote_int_keys=False), encode_pretty(value)):
             self.assertEqual(repr(decode(data)), repr(value))
 
+    @settings(max_examples=examples(100))
     @given(any_value)
     def test_standard_is_json(self, value: Any) -> None:
         """What is written with quoted keys is plain JSON in ASCII."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.errors import WireError
 from twistmq.broker.wire import bodies, json_dialect
 from twistmq.broker.wire.bodies import (
@@ -304,14 +305,14 @@ class BodyTests(SynchronousTestCase):
                 body_type.decode(data)
             self.assertIn(body_type.__name__, str(caught.exception), msg=name)
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(any_body)
     def test_round_trip(self, body: Body) -> None:
         """Every body of every class comes back as it went, on one line and on many."""
         for data in (body.encode(), body.encode_pretty()):
             self.assertEqual(type(body).decode(data), body)
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(any_body, st.data())
     def test_a_damaged_body_is_read_or_a_wire_error(self, body: Body, data: st.DataObject) -> None:
         """A damaged body is read or is a WireError, nothing else."""
@@ -325,7 +326,7 @@ class BodyTests(SynchronousTestCase):
         except WireError:
             return
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(st.sampled_from(sorted(BODIES)), st.data())
     def test_any_values(self, name: str, data: st.DataObject) -> None:
         """Any JSON under the right names is read or is a WireError, nothing else."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import drawn
 from twistmq.broker.errors import WireError
 from twistmq.broker.wire.bodies import (
     DataVersion,
@@ -85,19 +87,18 @@ class LongTableTests(SynchronousTestCase):
 
     def test_written_otherwise(self) -> None:
         """So it is with blanks, fields in any order, and members behind the table."""
-        for body in (long_body(), long_body(attributes={"+a": "b"}),
-                     long_body(attributes=ATTRIBUTES)):
-            for last in ("topicName", "attributes", "order"):
-                for indent in (None, 1):
-                    data = reordered(body, last=last, indent=indent)
-                    found, pauses = drain(data)
-                    wrapper = found.topic_config_serialize_wrapper
-                    self.assertEqual(wrapper.topic_config_table,
-                                     body.topic_config_serialize_wrapper.topic_config_table)
-                    assert wrapper.topic_queue_mapping_info_map is not None
-                    self.assertEqual(wrapper.topic_queue_mapping_info_map["S"].curr_id_map, {0: 1})
-                    if not body.topic_config_serialize_wrapper.topic_config_table["T1"].attributes:
-                        self.assertGreater(pauses, 5, msg=f"{last} {indent}")
+        bodies = (long_body(), long_body(attributes={"+a": "b"}), long_body(attributes=ATTRIBUTES))
+        for body, last, indent in drawn(itertools.product(
+                bodies, ("topicName", "attributes", "order"), (None, 1))):
+            data = reordered(body, last=last, indent=indent)
+            found, pauses = drain(data)
+            wrapper = found.topic_config_serialize_wrapper
+            self.assertEqual(wrapper.topic_config_table,
+                             body.topic_config_serialize_wrapper.topic_config_table)
+            assert wrapper.topic_queue_mapping_info_map is not None
+            self.assertEqual(wrapper.topic_queue_mapping_info_map["S"].curr_id_map, {0: 1})
+            if not body.topic_config_serialize_wrapper.topic_config_table["T1"].attributes:
+                self.assertGreater(pauses, 5, msg=f"{last} {indent}")
 
     def test_a_short_body_is_read_in_one_call(self) -> None:
         """A short body is read in one call."""
@@ -117,7 +118,8 @@ class LongTableTests(SynchronousTestCase):
         # Long enough not to be read as the dialect.
         data = long_body().encode() + b" " * 1_000
         refused = 0
-        for place in range(0, len(data) - 1_000, len(data) // 99):
+        places = drawn(range(0, len(data) - 1_000, len(data) // 99))
+        for place in places:
             for damage in (data[:place] + b" " * 1_000, data[:place] + b"\0" + data[place:],
                            data[:place] + b"}" + data[place:], data[:place] + data[place + 9:]):
                 want: RegisterBrokerBody | None = None
@@ -130,7 +132,8 @@ class LongTableTests(SynchronousTestCase):
                 else:
                     # It was in a name.
                     self.assertEqual(drain(damage)[0], want)
-        self.assertGreater(refused, 60)
+        # Of the four damages at a place, the byte 0 is refused at least.
+        self.assertGreaterEqual(refused, len(places))
         row = b'"T5":{"attributes":{},"order":false,"perm":6,'
         self.assertIn(row, data)
         for wrong in (row.replace(b"6", b"{}"), b'"T5":null,"T5x":{"topicName":"y",'):
