@@ -122,6 +122,10 @@ class Tables:
         self._hooks.complete_topic_tables(tables, registering=True)
         return self.topic_config.registration(compressed, tables)
 
+    def plain_registration(self, compressed: bool) -> Callable[[], bytes]:
+        """The same without what plugins tell beyond the topics."""
+        return self.topic_config.registration(compressed)
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its offsets, statistics and queues."""
         topics = [topic]

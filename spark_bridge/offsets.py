@@ -19,6 +19,9 @@ __all__ = ["EARLIEST", "LATEST", "offsets_json", "parse_assign", "parse_offsets"
 EARLIEST: Final = -2
 LATEST: Final = -1
 _INT64_MAX: Final = (1 << 63) - 1
+#: Largest id of a queue, and its digits.
+_INT32_MAX: Final = 2**31 - 1
+_ID_DIGITS_MAX: Final = 10
 
 
 def queue_name(queue: MessageQueue) -> str:
@@ -101,7 +104,8 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
 
 def _queue(option: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:
     text = str(queue_id)
-    if isinstance(queue_id, bool) or not text.isascii() or not text.isdecimal():
+    if isinstance(queue_id, bool) or not text.isascii() or not text.isdecimal() or (
+            len(text) > _ID_DIGITS_MAX or int(text) > _INT32_MAX):
         raise OptionError(f"option {option}: topic {topic}, broker {broker}: {queue_id!r} is not "
                           "the id of a queue")
     return MessageQueue(topic, broker, int(text))

@@ -119,7 +119,8 @@ SLOW: Final = frozenset((
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
     "plugins/timer/test_store_rows.py",
-    "test_pickling.py", "transaction/test_recent.py",
+    "test_bounds.py", "test_packaging.py", "test_pickling.py", "test_prose.py", "test_rings.py",
+    "test_stock_plugins.py", "transaction/test_recent.py",
 ))
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (

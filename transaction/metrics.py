@@ -18,6 +18,7 @@ from twistmq.broker.api import StoreError
 from twistmq.broker.api.bodies import Body, DataVersion
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.observe import Outage
+from twistmq.broker.api.wire import Int64
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -28,9 +29,9 @@ __all__ = ["Metric", "TransactionMetrics", "TransactionMetricsSerializeWrapper"]
 class Metric(Body):
     """The open half messages of one topic."""
 
-    count: int = 0
+    count: Int64 = 0
     #: Unix ms of the last change.
-    time_stamp: int = 0
+    time_stamp: Int64 = 0
 
 
 class TransactionMetricsSerializeWrapper(Body):
@@ -56,13 +57,13 @@ class TransactionMetrics:
     def load(self) -> None:
         """Take over what was saved; what cannot be read is logged and begins at nothing."""
         try:
-            self._file.load(self._decode)
+            self._file.load_rows(TransactionMetricsSerializeWrapper, self._take_saved)
         except StoreDamaged as error:
             self.log.error("counting of open half messages starts at zero: {error}",
                            error=str(error))
 
-    def _decode(self, text: str) -> None:
-        self.saved = TransactionMetricsSerializeWrapper.decode_saved(text.encode())
+    def _take_saved(self, saved: TransactionMetricsSerializeWrapper, _: bytes) -> None:
+        self.saved = saved
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Count half messages that came, or below zero those that are ended, by topic."""

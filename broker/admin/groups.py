@@ -38,6 +38,7 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
+from twistmq.broker.wire.header import Int32
 from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
 from twistmq.broker.wire.headers.client import GetConsumerRunningInfoRequestHeader
 from twistmq.broker.wire.headers.topic import (
@@ -63,7 +64,7 @@ class SetMessageRequestModeRequestBody(Body):
     topic: str
     consumer_group: str
     mode: str
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Int32 = 0
 
 
 def update_group(

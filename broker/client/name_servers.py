@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
@@ -77,25 +78,31 @@ class NameServers:
         self.addresses = list(addresses)
         #: Those that could not be told by the last registration, and why.
         self.unreached: dict[str, str] = {}
+        #: Those that took the plain body of the last registration, and why they refused the other.
+        self.told_less: dict[str, str] = {}
 
     async def register(
         self, identity: BrokerIdentity, body: bytes, *,
         timeout_ms: int, compressed: bool = False, oneway: bool = False,
         heartbeat_timeout_ms: int | None = None, enable_acting_master: bool = False,
+        plain: Callable[[], bytes] | None = None,
     ) -> list[Registered]:
         """Register with every name server.
 
         :param body: a RegisterBrokerBody, ``compressed`` or not.
         :param heartbeat_timeout_ms: the silence after which they forget the broker; None: theirs.
         :param enable_acting_master: whether a slave may stand in for its master.
+        :param plain: encodes a body with the topics alone. A name server that refuses ``body`` is
+            told this one: one bad table must not keep all topics from their clients.
         :returns: the answers of those that gave one.
         """
+        told_less: dict[str, str] = {}
         header = RegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
             cluster_name=identity.cluster_name, ha_server_addr=identity.ha_address,
             broker_id=identity.broker_id, heartbeat_timeout_millis=heartbeat_timeout_ms,
             enable_acting_master=enable_acting_master, compressed=compressed,
-            body_crc32=zlib.crc32(body) & 0x7FFFFFFF)
+            body_crc32=_crc(body))
 
         async def one(address: str) -> Registered | None:
             if oneway:
@@ -104,6 +111,13 @@ class NameServers:
                 return None
             reply = await self._client.invoke(address, RequestCode.REGISTER_BROKER, header, body,
                                               timeout_ms=timeout_ms)
+            if reply.code != ResponseCode.SUCCESS and plain is not None:
+                less = plain()
+                if less != body:
+                    told_less[address] = str(reply.remark or reply.code)
+                    reply = await self._client.invoke(
+                        address, RequestCode.REGISTER_BROKER,
+                        replace(header, body_crc32=_crc(less)), less, timeout_ms=timeout_ms)
             _require_success(reply, address)
             answer = reply.header(RegisterBrokerResponseHeader)
             table = KVTable.decode(reply.body).table if reply.body else {}
@@ -113,7 +127,21 @@ class NameServers:
         failed: dict[str, str] = {}
         answers = await self._each("register with", one, failed)
         self.unreached = failed
+        self._note_told_less({address: why for address, why in told_less.items()
+                              if address not in failed})
         return [answer for answer in answers if answer is not None]
+
+    def _note_told_less(self, told_less: dict[str, str]) -> None:
+        """Say once when name servers begin and when they cease to refuse a part."""
+        if told_less and not self.told_less:
+            address, why = next(iter(told_less.items()))
+            self.log.error(
+                "the queues of static topics, and what else plugins tell of topics, are left out "
+                "of the registration with name server {address}, which refuses them: {why}",
+                address=address, why=why)
+        elif self.told_less and not told_less:
+            self.log.info("all that plugins tell of topics is registered again")
+        self.told_less = told_less
 
     async def unregister(self, identity: BrokerIdentity, *, timeout_ms: int) -> None:
         """Tell every name server that this broker goes."""
@@ -271,6 +299,11 @@ class NameServers:
             # The caller knows what it is, a cancellation for one, and not what it is wrapped in.
             error.subFailure.raiseException()
         return results
+
+
+def _crc(body: bytes) -> int:
+    """The checksum of a body as the header of a registration has it."""
+    return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def _require_success(reply: RemotingCommand, address: str) -> None:

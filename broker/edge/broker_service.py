@@ -106,7 +106,8 @@ class BrokerService(Service):
             "requests_in_flight_bytes": lambda: self._in_flight.total_bytes,
             "kept_bytes": lambda: self._kept.total_bytes}
         health_checks = {
-            "answers": self._answers_fault, "name servers": self._name_servers_fault}
+            "answers": self._answers_fault, "name servers": self._name_servers_fault,
+            "registration": self._registration_fault}
         self._streams = StreamPorts(
             reactor, settings.text("bindAddress"), self._connections,
             StreamTls(reactor, settings, self._security))
@@ -221,6 +222,11 @@ class BrokerService(Service):
             return ""
         return "; ".join(f"{address}: {why}" for address, why in sorted(unreached.items()))
 
+    def _registration_fault(self) -> str:
+        """Why a name server was not told all that plugins tell of topics."""
+        return "; ".join(f"static topics are left out at {address}: {why}"
+                         for address, why in sorted(self.name_servers.told_less.items()))
+
     # --- periodic work
 
     def _start_periodic_tasks(self) -> None:
@@ -282,7 +288,8 @@ class BrokerService(Service):
         answers = await self.name_servers.register(
             identity, body, timeout_ms=timeout_ms, compressed=compressed,
             heartbeat_timeout_ms=told.heartbeat_timeout_ms,
-            enable_acting_master=told.enable_acting_master)
+            enable_acting_master=told.enable_acting_master,
+            plain=lambda: self.kernel.tables.plain_registration(compressed)())
         if answers:
             self.kernel.registered(answers)
 

@@ -41,11 +41,11 @@ _QUEUE_BYTES: Final = 120
 
 
 def _check(table: Mapping[str, Mapping[int, int]]) -> None:
-    """:raises ValueError: when a queue or an offset is not a number."""
+    """:raises WireError: when a queue or an offset is not a number."""
     for key, queues in table.items():
         for queue_id, offset in queues.items():
             if not -(2**31) <= queue_id < 2**31 or not -(2**63) <= offset < 2**63:
-                raise ValueError(f"{key} has offset {offset} in queue {queue_id}")
+                raise WireError(f"{key} has offset {offset} in queue {queue_id}")
 
 
 def _size(key: str, queues: Mapping[int, int]) -> int:
@@ -80,12 +80,9 @@ class ConsumerOffsetTable(SavedTable):
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load(self._decode)
+        self._file.load_rows(ConsumerOffsetSerializeWrapper, self._take_saved)
 
-    def _decode(self, text: str) -> None:
-        data = text.encode()
-        saved = ConsumerOffsetSerializeWrapper.decode_saved(data)
-        _check(saved.offset_table)
+    def _take_saved(self, saved: ConsumerOffsetSerializeWrapper, data: bytes) -> None:
         self.table = saved.offset_table
         self._file_rows.loaded(data, "offsetTable", self.table)
         self._measure()
@@ -191,10 +188,7 @@ class ConsumerOffsetTable(SavedTable):
         :returns: how many were taken.
         :raises WireError: when there is what cannot be an offset; nothing is changed then.
         """
-        try:
-            _check(table)
-        except ValueError as error:
-            raise WireError(str(error)) from error
+        _check(table)
         taken = 0
         for number, (key, offsets) in enumerate(table.items()):
             if number % _KEYS_AT_ONCE == 0:
@@ -373,16 +367,14 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        if not self._file.load(self._decode_all):
-            self._plain_file.load(self._decode)
+        if not self._file.load_rows(LmqConsumerOffsetSerializeWrapper, self._take_all):
+            self._plain_file.load_rows(ConsumerOffsetSerializeWrapper, self._take_saved)
 
-    def _decode_all(self, text: str) -> None:
-        self._decode(text)
-        saved = LmqConsumerOffsetSerializeWrapper.decode_saved(text.encode())
+    def _take_all(self, saved: LmqConsumerOffsetSerializeWrapper, data: bytes) -> None:
+        self._take_saved(saved, data)
         for key, offset in saved.lmq_offset_table.items():
             self.table[key] = {LIGHT_QUEUE_ID: offset}
             self._file_rows.changed(key)
-        _check(self.table)
         self._measure()
 
     def _is_of_map(self, group: str) -> bool:

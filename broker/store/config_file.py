@@ -10,13 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
+from typing import Protocol, Self, TypeVar
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged, WireError
+from twistmq.broker.errors import StoreDamaged, StoreError, WireError
 from twistmq.broker.interfaces import IStoreIO
 
-__all__ = ["ConfigFile"]
+__all__ = ["ConfigFile", "SavedBody"]
+
+
+class SavedBody(Protocol):
+    """A body that a file holds; see ``wire.bodies.Body``."""
+
+    @classmethod
+    def decode_saved(cls, data: bytes) -> Self:
+        """Read all of it; :raises WireError: when anything of it cannot be read."""
+
+    @classmethod
+    def decode_rows(cls, data: bytes) -> tuple[Self, list[str]]:
+        """Read it without the rows that cannot be read; :returns: it, and those rows."""
+
+
+S = TypeVar("S", bound=SavedBody)
 
 
 class ConfigFile:
@@ -64,6 +80,52 @@ class ConfigFile:
         if problems:
             raise StoreDamaged("neither file nor backup can be read: " + "; ".join(problems))
         return False
+
+    def load_rows(self, kind: type[S], take: Callable[[S, bytes], None]) -> bool:
+        """Read the file as :meth:`load` does, if need be without the rows that cannot be read.
+
+        One number that is out of range must not keep a broker from starting. Neither the file nor
+        its backup is read without its bad rows as long as one of them is whole. A file that loses
+        rows is copied to one with the ending ``.refused`` first.
+
+        :param kind: the class of the body that the file holds.
+        :param take: takes the body in, and the bytes that it was read from, which are empty when
+            rows are left out; raises ValueError or WireError when it cannot.
+        :returns: whether there was anything to load.
+        :raises StoreDamaged: when more than single rows cannot be read.
+        """
+        def take_whole(text: str) -> None:
+            data = text.encode()
+            take(kind.decode_saved(data), data)
+
+        def take_rows(text: str) -> None:
+            data = text.encode()
+            body, faults = kind.decode_rows(data)
+            take(body, b"" if faults else data)
+            self.log.error(
+                "{path}: {count} rows are left out, because they cannot be read; the file is kept "
+                "as {kept}. The first is {fault}", path=self.path, count=len(faults),
+                kept=self.keep_refused(data), fault=faults[0] if faults else "none")
+
+        try:
+            return self.load(take_whole)
+        except StoreDamaged as damaged:
+            try:
+                return self.load(take_rows)
+            except StoreDamaged:
+                raise damaged from None
+
+    def keep_refused(self, data: bytes) -> str:
+        """Keep what a start leaves out, for whoever looks into it.
+
+        :returns: the path of the copy, or why there is none.
+        """
+        path = self.path + ".refused"
+        try:
+            self._io.write_file_atomically(path, data)
+        except (StoreError, OSError) as error:
+            return f"nothing: {error}"
+        return path
 
     def save(self, text: str) -> bool:
         """Replace the file; the old one becomes the backup.

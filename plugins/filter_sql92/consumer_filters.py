@@ -85,10 +85,9 @@ class ConsumerFilters:
 
         :raises StoreDamaged: when consumerFilter.json cannot be read.
         """
-        self._is_saved = self._file.load(self._decode)
+        self._is_saved = self._file.load_rows(ConsumerFilterTable, self._take_saved)
 
-    def _decode(self, text: str) -> None:
-        saved = ConsumerFilterTable.decode_saved(text.encode())
+    def _take_saved(self, saved: ConsumerFilterTable, _: bytes) -> None:
         every = [data for topic in saved.filter_data_by_topic.values()
                  for data in topic.group_filter_data.values()]
         if not all(self._has_right_bits(data) for data in every):

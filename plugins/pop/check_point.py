@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from twistmq.broker.api import MessageRecord
+from twistmq.broker.api.config import LONG_MAX
 from twistmq.broker.api.errors import WireError
 from twistmq.broker.api.wire import tags_code
 from twistmq.plugins.pop.counts import PopCounts, ReviveKind
@@ -224,7 +225,8 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    return all(type(value) is int for value in values)
+    """Whether all are Java longs: each is stored again, and some are keys."""
+    return all(type(value) is int and -LONG_MAX <= value <= LONG_MAX for value in values)
 
 
 class ReviveRecord(NamedTuple):

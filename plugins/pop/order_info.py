@@ -18,8 +18,9 @@ from msgspec import field
 from twisted.logger import Logger
 
 from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.config import LONG_MAX
 from twistmq.broker.api.requests import FileRows, SavedTable, Saving
-from twistmq.broker.api.wire import encode_pretty_row
+from twistmq.broker.api.wire import Int32, Int64, encode_pretty_row
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
@@ -41,19 +42,19 @@ class OrderInfo(Body):
     """The messages that one group popped of one queue."""
 
     #: Unix ms.
-    pop_time: int = 0
+    pop_time: Int64 = 0
     #: For how long it is hidden, ms.
-    invisible_time: int | None = field(name="i", default=None)
+    invisible_time: Int64 | None = field(name="i", default=None)
     #: Queue offset of the first message, and of each other how far it is behind that.
-    offset_list: list[int] = field(name="o", default_factory=list)
+    offset_list: list[Int64] = field(name="o", default_factory=list)
     #: By queue offset: when a message becomes visible that is to be hidden for another time.
-    offset_next_visible_time: dict[int, int] | None = field(name="ot", default=None)
+    offset_next_visible_time: dict[Int64, Int64] | None = field(name="ot", default=None)
     #: By queue offset: how often a message was given out before.
-    offset_consumed_count: dict[int, int] | None = field(name="oc", default=None)
+    offset_consumed_count: dict[Int64, Int32] | None = field(name="oc", default=None)
     #: Unix ms.
-    last_consume_timestamp: int = field(name="l", default=0)
+    last_consume_timestamp: Int64 = field(name="l", default=0)
     #: A bit for each message that is acknowledged.
-    commit_offset_bit: int = field(name="cm", default=0)
+    commit_offset_bit: Int64 = field(name="cm", default=0)
     #: A pop that brings the same one is the same pop, sent again.
     attempt_id: str | None = field(name="a", default=None)
 
@@ -85,7 +86,7 @@ class OrderInfo(Body):
 class _OrderInfoTable(Body):
     """All groups and topics, by "topic@group" and queue; the file holds it."""
 
-    table: dict[str, dict[int, OrderInfo]] = field(default_factory=dict)
+    table: dict[str, dict[Int32, OrderInfo]] = field(default_factory=dict)
 
 
 class OrderInfos(SavedTable):
@@ -110,15 +111,14 @@ class OrderInfos(SavedTable):
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load(self._decode)
+        self._file.load_rows(_OrderInfoTable, self._take_saved)
         for key, queues in self._table.items():
             topic, _, group = key.partition(_SEPARATOR)
             for queue_id, info in queues.items():
                 self._note_free((topic, group, queue_id), info)
 
-    def _decode(self, text: str) -> None:
-        data = text.encode()
-        self._table = _OrderInfoTable.decode_saved(data).table
+    def _take_saved(self, saved: _OrderInfoTable, data: bytes) -> None:
+        self._table = saved.table
         self._file_rows.loaded(data, "table", self._table)
 
     def saving(self) -> Saving:
@@ -254,7 +254,8 @@ class OrderInfos(SavedTable):
             return False
         if info.offset_next_visible_time is None:
             info.offset_next_visible_time = {}
-        info.offset_next_visible_time[offset] = visible_ms
+        # The file is read again only while each number in it is a Java long.
+        info.offset_next_visible_time[offset] = min(visible_ms, LONG_MAX)
         self._changed(key, info)
         return True
 

@@ -24,6 +24,7 @@ from twistmq.broker.api import (
 from twistmq.broker.api.bodies import Body
 from twistmq.broker.api.requests import SyncedTable
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.api.wire import Int32
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -48,7 +49,7 @@ class SetMessageRequestModeRequestBody(Body):
     consumer_group: str = ""
     mode: RequestMode = RequestMode.PULL
     #: The number of members after it with which a consumer shares its queues; 0 or less: all.
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Int32 = 0
 
 
 class _ModeTable(Body):
@@ -68,10 +69,10 @@ class RequestModes:
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load(self._decode)
+        self._file.load_rows(_ModeTable, self._take_saved)
 
-    def _decode(self, text: str) -> None:
-        self._saved = _ModeTable.decode_saved(text.encode())
+    def _take_saved(self, saved: _ModeTable, _: bytes) -> None:
+        self._saved = saved
 
     def handlers(self) -> list[AnyHandler]:
         return [RequestHandler(RequestCode.SET_MESSAGE_REQUEST_MODE, self._set),

@@ -284,10 +284,9 @@ class ScheduleService:
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load(self._decode)
+        self._file.load_rows(DelayOffsetSerializeWrapper, self._take_saved)
 
-    def _decode(self, text: str) -> None:
-        saved = DelayOffsetSerializeWrapper.decode_saved(text.encode())
+    def _take_saved(self, saved: DelayOffsetSerializeWrapper, _: bytes) -> None:
         self.offsets.update(saved.offset_table)
         if saved.data_version is not None:
             self.data_version.assign(saved.data_version)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from twistmq.broker.api import BrokerError
+from twistmq.broker.api.limits import TOPIC_QUEUES_MAX
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     TopicConfigAndQueueMapping,
@@ -16,9 +18,17 @@ from twistmq.plugins.static_topic.mapping import (
 )
 
 __all__ = [
-    "LogicalQueue", "MappingError", "check_brokers", "check_items", "check_physical_queues",
-    "check_whole", "logical_queues", "merged",
+    "CHARACTER_MAX_LENGTH", "OFFSET_MAX", "QUEUE_PARTS_MAX", "LogicalQueue", "MappingError",
+    "check_brokers", "check_detail", "check_items", "check_physical_queues", "check_whole",
+    "logical_queues", "merged",
 ]
+
+#: Largest offset in a mapping. The sum of two of them still is a Java long.
+OFFSET_MAX: Final = 2**62 - 1
+#: Parts that one logical queue may have: one is added each time that the queue moves.
+QUEUE_PARTS_MAX: Final = 1000
+#: Characters of a broker's name and of a scope. Source: Validators.
+CHARACTER_MAX_LENGTH: Final = 255
 
 
 class MappingError(BrokerError):
@@ -56,6 +66,52 @@ def check_items(items: Sequence[LogicQueueMappingItem]) -> None:
             if item.logical_end >= following.logic_offset:
                 raise MappingError("The max logic offset does not increase monotonically")
         following = item
+
+
+def check_detail(detail: TopicQueueMappingDetail, physical_queues: int | None = None) -> None:
+    """Refuse numbers and texts that no name server, client or table could hold.
+
+    Apache's broker looks only at the parts of each queue.
+
+    :param physical_queues: the number of write queues that the topic has here; None: unknown.
+    :raises MappingError: when a number of a queue is not below the number of queues, an offset
+        is over OFFSET_MAX, a name is too long, or there are too many parts.
+    """
+    if not 0 <= detail.total_queues <= TOPIC_QUEUES_MAX:
+        raise MappingError(f"The total queue number {detail.total_queues} is not from 0 to "
+                           f"{TOPIC_QUEUES_MAX}")
+    for name, text in (("scope", detail.scope), ("bname", detail.bname or "")):
+        _check_short(name, text)
+    for number, items in detail.hosted_queues.items():
+        if not 0 <= number < detail.total_queues:
+            raise MappingError(f"The queue number {number} is not from 0 to the total queue "
+                               f"number {detail.total_queues} - 1")
+        if len(items) > QUEUE_PARTS_MAX:
+            raise MappingError(f"The queue {number} has {len(items)} items, the limit is "
+                               f"{QUEUE_PARTS_MAX}")
+        check_items(items)
+        for item in items:
+            _check_item(item, physical_queues if item.bname == detail.bname else None)
+
+
+def _check_item(item: LogicQueueMappingItem, physical_queues: int | None) -> None:
+    """:raises MappingError: when a part has a number or a name that cannot be."""
+    _check_short("bname", item.bname)
+    if max(item.logic_offset, item.start_offset, item.end_offset) > OFFSET_MAX:
+        raise MappingError(f"An offset of the item is over {OFFSET_MAX}: {item}")
+    if min(item.logic_offset, item.end_offset) < -1:
+        raise MappingError(f"An offset of the item is below -1: {item}")
+    limit = TOPIC_QUEUES_MAX if physical_queues is None else physical_queues
+    if item.queue_id >= limit:
+        # Apache says so only where its tool looks at all brokers.
+        raise MappingError("The physical queue id is overflow the write queues: "
+                           f"{item.bname}-{item.queue_id}, the limit is {limit}")
+
+
+def _check_short(name: str, text: str) -> None:
+    if len(text) > CHARACTER_MAX_LENGTH:
+        raise MappingError(f"The {name} has {len(text)} characters, the limit is "
+                           f"{CHARACTER_MAX_LENGTH}")
 
 
 def merged(

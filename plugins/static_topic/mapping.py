@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from twistmq.broker.api.bodies import Body, DataVersion, TopicConfig, TopicQueueMappingInfo
+from twistmq.broker.api.wire import Int32, Int64
 
 __all__ = [
     "GLOBAL_SCOPE", "LOGICAL_BROKER_PREFIX", "LogicQueueMappingItem", "TopicConfigAndQueueMapping",
@@ -47,19 +48,19 @@ class LogicQueueMappingItem(Body):
     """One part of a logical queue. It is never changed, only replaced."""
 
     #: Generation: of two parts of a queue the later has the greater.
-    gen: int = 0
+    gen: Int32 = 0
     #: Of the physical queue.
-    queue_id: int = 0
+    queue_id: Int32 = 0
     bname: str = ""
     #: Where it begins in the logical queue; -1: that is not decided yet.
-    logic_offset: int = 0
+    logic_offset: Int64 = 0
     #: Where it begins in the physical queue.
-    start_offset: int = 0
+    start_offset: Int64 = 0
     #: Its end in the physical queue, exclusive; -1: unknown.
-    end_offset: int = -1
+    end_offset: Int64 = -1
     #: Unix ms; -1: unknown, as always up to now.
-    time_of_start: int = -1
-    time_of_end: int = -1
+    time_of_start: Int64 = -1
+    time_of_end: Int64 = -1
 
     @property
     def is_decided(self) -> bool:
@@ -78,7 +79,7 @@ class LogicQueueMappingItem(Body):
 
     def logical(self, physical: int) -> int:
         """The logical offset of a physical one, at least where this part begins."""
-        return self.logic_offset + max(physical - self.start_offset, 0)
+        return min(self.logic_offset + max(physical - self.start_offset, 0), _LATEST)
 
     def logical_inside(self, physical: int) -> int:
         """The logical offset, at most the end of this part; -1 while it is not decided."""
@@ -89,8 +90,11 @@ class LogicQueueMappingItem(Body):
         return self.logical(physical)
 
     def physical(self, logical: int) -> int:
-        """The physical offset of a logical one; outside of this part the result has no meaning."""
-        return logical - self.logic_offset + self.start_offset
+        """The physical offset of a logical one; outside of this part the result has no meaning.
+
+        It is a Java long: clients send any offset, and it goes into tables and requests.
+        """
+        return min(logical - self.logic_offset + self.start_offset, _LATEST)
 
     @property
     def logical_end(self) -> int:
@@ -102,7 +106,7 @@ class TopicQueueMappingDetail(TopicQueueMappingInfo):
     """The logical queues of a static topic that a broker leads, or led, each with its parts."""
 
     #: Parts by number of the logical queue.
-    hosted_queues: dict[int, list[LogicQueueMappingItem]] = msgspec.field(default_factory=dict)
+    hosted_queues: dict[Int32, list[LogicQueueMappingItem]] = msgspec.field(default_factory=dict)
 
     def leads(self, items: Sequence[LogicQueueMappingItem] | None) -> bool:
         """Whether a queue of these parts is led by this broker."""

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.wire import Int64
 from twistmq.plugins.static_topic.checks import LogicalQueue, MappingError, check_whole
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
@@ -39,7 +40,7 @@ class TopicRemappingDetailWrapper(Body):
     topic: str | None = None
     #: CREATE_OR_UPDATE or REMAPPING.
     type: str | None = None
-    epoch: int = 0
+    epoch: Int64 = 0
     #: The mapping to send to each broker, by its name.
     broker_config_map: dict[str, TopicConfigAndQueueMapping] = msgspec.field(default_factory=dict)
     broker_to_map_in: set[str] = msgspec.field(default_factory=set)

@@ -19,10 +19,10 @@ from twistmq.broker.api import (
     RequestRefused,
     ResponseCode,
 )
-from twistmq.broker.api.bodies import Body, DataVersion
+from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, Body, DataVersion
 from twistmq.broker.api.errors import StoreDamaged, WireError
 from twistmq.broker.api.requests import SavedTable, Saving
-from twistmq.plugins.static_topic.checks import MappingError, merged
+from twistmq.plugins.static_topic.checks import MappingError, check_detail, merged
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     TopicQueueMappingDetail,
@@ -32,7 +32,7 @@ from twistmq.plugins.static_topic.mapping import (
 if TYPE_CHECKING:
     from twistmq.broker.api.store import ConfigFile
 
-__all__ = ["LogicalPlace", "QueueMappings", "wrapped_row"]
+__all__ = ["INFOS_SIZE_MAX", "LogicalPlace", "QueueMappings", "wrapped_row"]
 
 #: The refusal for a queue that is led elsewhere, in Apache's words.
 _REMARK: Final = "{queue} does not exit in request process of current broker {broker}"
@@ -42,6 +42,11 @@ _REMARKS: Final[dict[int, str]] = {
     RequestCode.PULL_MESSAGE: _PULL_REMARK, RequestCode.LITE_PULL_MESSAGE: _PULL_REMARK,
     RequestCode.GET_MIN_OFFSET: "{queue} is not leader in broker {broker}, "
                                 f"request code {RequestCode.GET_MIN_OFFSET:d}"}
+
+
+#: Bytes of all static topics in a registration: a name server reads no longer ones, because their
+#: keys are bare.
+INFOS_SIZE_MAX: Final = DIALECT_SIZE_MAX * 15 // 16
 
 
 class _TopicMappings(Body):
@@ -96,20 +101,33 @@ class QueueMappings(SavedTable):
         :raises StoreDamaged: when it cannot be read, or is of a broker with another name, whose
             part of the topics no client would find here.
         """
-        self._file.load(self._decode)
+        self._file.load_rows(TopicQueueMappingSerializeWrapper, self._take_saved)
         for topic, detail in self.table.items():
             if detail.bname != self._broker_name:
                 raise StoreDamaged(f"{self._file.path}: topic {topic} is of broker "
                                    f"{detail.bname}, this one is {self._broker_name}")
 
-    def _decode(self, text: str) -> None:
-        saved = TopicQueueMappingSerializeWrapper.decode_saved(text.encode())
+    def _take_saved(self, saved: TopicQueueMappingSerializeWrapper, data: bytes) -> None:
         table = saved.topic_queue_mapping_info_map
         for name, detail in table.items():
             if name != detail.topic:
                 raise ValueError(f"{name!r} is {detail.topic!r}")
-        self.table.update(table)
+        whole = {name: detail for name, detail in table.items() if self._is_possible(detail)}
+        if len(whole) < len(table) and data:
+            self._file.keep_refused(data)
+        self.table.update(whole)
         self.data_version.assign(saved.data_version)
+
+    def _is_possible(self, detail: TopicQueueMappingDetail) -> bool:
+        """Whether a saved mapping can be served; a broker must not lose all topics for one."""
+        try:
+            check_detail(detail)
+        except MappingError as error:
+            self.log.error("{path}: the static topic {topic} is left out: {error}. The file is "
+                           "kept with the ending .refused", path=self._file.path,
+                           topic=detail.topic, error=str(error))
+            return False
+        return True
 
     def saving(self) -> Saving:
         """See SavedTable."""
@@ -124,15 +142,27 @@ class QueueMappings(SavedTable):
 
     # --- change
 
-    def checked(self, new: TopicQueueMappingDetail, force: bool) -> TopicQueueMappingDetail:
+    def checked(
+        self, new: TopicQueueMappingDetail, force: bool, physical_queues: int | None = None
+    ) -> TopicQueueMappingDetail:
         """The mapping of a topic after a change; nothing is changed yet.
 
+        :param physical_queues: the number of write queues that the topic will have here.
         :raises MappingError: when it must not.
         """
         if new.bname != self._broker_name:
             raise MappingError(
                 f"the mapping is of broker {new.bname}, this is {self._broker_name}")
-        return merged(new, self.table.get(new.topic), force)
+        # Queues that are left out stay, also when the topic has fewer physical ones now.
+        check_detail(new, physical_queues)
+        detail = merged(new, self.table.get(new.topic), force)
+        check_detail(detail)
+        size = sum(len(each.info().encode()) for each in [
+            detail, *(other for other in self.table.values() if other.topic != detail.topic)])
+        if size > INFOS_SIZE_MAX:
+            raise MappingError(f"the static topics would take {size} bytes in a registration, the "
+                               f"limit is {INFOS_SIZE_MAX}")
+        return detail
 
     def put(self, detail: TopicQueueMappingDetail) -> None:
         """Take a mapping that was checked."""
@@ -160,7 +190,12 @@ class QueueMappings(SavedTable):
             return
         for name, detail in table.items():
             if (name, self._broker_name) != (detail.topic, detail.bname):
-                raise WireError(f"there cannot be a static topic {name!r} that is {detail}")
+                raise WireError(f"there cannot be a static topic {name!r} that is of broker "
+                                f"{detail.bname!r} and topic {detail.topic!r}")
+            try:
+                check_detail(detail)
+            except MappingError as error:
+                raise WireError(f"there cannot be a static topic {name!r}: {error}") from None
         if table != self.table:
             # Rows of handlers keep the table itself.
             self.table.clear()

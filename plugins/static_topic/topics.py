@@ -77,7 +77,7 @@ class StaticTopicRequests:
             header.topic, header.read_queue_nums, header.write_queue_nums, header.perm,
             TopicFilterType(header.topic_filter_type), header.topic_sys_flag or 0)
         broker.topic_config.require_room((config,))
-        detail = mappings.checked(detail, header.force)
+        detail = mappings.checked(detail, header.force, header.write_queue_nums)
         broker.topic_config.update(config, {})
         mappings.put(detail)
         saved = broker.saves.save(mappings)

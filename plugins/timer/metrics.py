@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twistmq.broker.api.bodies import Body, DataVersion
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import LMQ_PREFIX, SYSTEM_TOPIC_PREFIX
+from twistmq.broker.api.wire import Int64
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -27,9 +28,9 @@ __all__ = ["Metric", "TimerMetrics", "TimerMetricsSerializeWrapper"]
 class Metric(Body):
     """The waiting messages of one topic."""
 
-    count: int = 0
+    count: Int64 = 0
     #: Unix ms of the last change.
-    time_stamp: int = 0
+    time_stamp: Int64 = 0
 
 
 class TimerMetricsSerializeWrapper(Body):
@@ -55,12 +56,12 @@ class TimerMetrics:
     def load(self) -> None:
         """Take over what was saved; what cannot be read is logged and begins at nothing."""
         try:
-            self._file.load(self._decode)
+            self._file.load_rows(TimerMetricsSerializeWrapper, self._take_saved)
         except StoreDamaged as error:
             self.log.error("counting of timed messages starts at zero: {error}", error=str(error))
 
-    def _decode(self, text: str) -> None:
-        self.saved = TimerMetricsSerializeWrapper.decode_saved(text.encode())
+    def _take_saved(self, saved: TimerMetricsSerializeWrapper, _: bytes) -> None:
+        self.saved = saved
 
     def add(self, topic: str, count: int) -> None:
         """Count messages that came, or below zero those that went."""

@@ -44,6 +44,8 @@ class OffsetsTests(SynchronousTestCase):
             '{"t":{"a":[0]}}': "topic t, broker a",
             '{"t":{"a":{"x":1}}}': "topic t, broker a: 'x' is not the id of a queue",
             '{"t":{"a":{"-1":1}}}': "'-1' is not the id of a queue",
+            '{"t":{"a":{"2147483648":1}}}': "'2147483648' is not the id of a queue",
+            '{"t":{"a":{"%s":1}}}' % ("9" * 5000): "is not the id of a queue",
             '{"t":{"a":{"0":-3}}}': "topic t, broker a, queue 0: -3",
             '{"t":{"a":{"0":"5"}}}': "topic t, broker a, queue 0: '5'",
             '{"t":{"a":{"0":true}}}': "queue 0: True",

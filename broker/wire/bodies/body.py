@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -29,6 +29,8 @@ DIALECT_SIZE_MAX: Final = 256 * 1024
 #: The same of one in a form that Apache reads and no client writes, such as single quotes: 1 s a
 #: MiB.
 ODD_SIZE_MAX: Final = 32 * 1024
+#: Characters of a key that an error shows.
+_SHOWN_MAX: Final = 100
 
 
 class ConsumeType(StrEnum):
@@ -125,6 +127,34 @@ class Body(msgspec.Struct, rename="camel", gc=False):
         return cls._decode(data, len(data), len(data), _require_rows)
 
     @classmethod
+    def decode_rows(cls, data: bytes) -> tuple[Self, list[str]]:
+        """Read what can be read of a saved body that :meth:`decode_saved` refuses.
+
+        A row of a table that has a wrong value is left out; of a table in a row, only the wrong
+        rows of that.
+
+        :returns: the body, and for each row that was left out its place and the reason.
+        :raises WireError: when the bytes are not JSON, a table or a row is null, or a value that
+            is not in a row is wrong.
+        """
+        faults: list[str] = []
+        try:
+            value = _read(data, len(data))
+            _require_rows(value)
+            value = _given(value)
+            types = get_type_hints(cls, include_extras=True)
+            for field in msgspec.structs.fields(cls):
+                row_types = _row_types(types[field.name])
+                if row_types is not None and isinstance(value, dict):
+                    rows = value.get(field.encode_name)
+                    if isinstance(rows, dict):
+                        value[field.encode_name] = _whole_rows(
+                            rows, row_types, field.encode_name, faults)
+            return msgspec.convert(value, cls, strict=False), faults
+        except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
+            raise WireError(f"body of {cls.__name__}: {error}") from None
+
+    @classmethod
     def _decode(
         cls, data: bytes, dialect_size_max: int, odd_size_max: int,
         check: Callable[[Any], None] = lambda _: None,
@@ -172,6 +202,36 @@ def _require_rows(value: Any) -> None:
         lost = [name] if member is None else [key for key, row in rows if row is None]
         if lost:
             raise WireError(f"{lost[0]} is null")
+
+
+def _row_types(field_type: Any) -> tuple[Any, Any] | None:
+    """The types of a table's keys and values, also of one that may be None; None for no table."""
+    for each in (field_type, *get_args(field_type)):
+        if get_origin(each) is dict:
+            key_type, row_type = get_args(each)
+            return key_type, row_type
+    return None
+
+
+def _whole_rows(
+    rows: dict[Any, Any], types: tuple[Any, Any], place: str, faults: list[str]
+) -> dict[Any, Any]:
+    """The rows of a table that can be read; notes the others in ``faults``."""
+    key_type, row_type = types
+    inner = _row_types(row_type) if get_origin(row_type) is dict else None
+    kept = {}
+    for key, row in rows.items():
+        here = f"{place}[{str(key)[:_SHOWN_MAX]!r}]"
+        try:
+            msgspec.convert(key, key_type, strict=False)
+            if inner is not None and isinstance(row, dict):
+                row = _whole_rows(row, inner, here, faults)
+            msgspec.convert(row, row_type, strict=False)
+        except msgspec.MsgspecError as error:
+            faults.append(f"{here}: {error}")
+        else:
+            kept[key] = row
+    return kept
 
 
 @cache

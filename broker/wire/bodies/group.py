@@ -89,7 +89,7 @@ class SubscriptionGroupWrapper(Body):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     #: Group, topic, bits of what is forbidden; 4.9 does not write it.
-    forbidden_table: dict[str, dict[str, int]] | None = None
+    forbidden_table: dict[str, dict[str, Int32]] | None = None
 
 
 class SubscriptionGroupList(Body):
@@ -114,7 +114,7 @@ class LmqConsumerOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper):
     """The same with the offsets of groups of light queues; the file lmqConsumerOffset.json."""
 
     #: "topic@group", logical offset in the topic's only queue.
-    lmq_offset_table: dict[str, int] = field(default_factory=dict)
+    lmq_offset_table: dict[str, Int64] = field(default_factory=dict)
 
 
 class DelayOffsetSerializeWrapper(Body):
@@ -146,12 +146,12 @@ class ConsumeStats(Body):
 class ResetOffsetBody(Body):
     """Where a client shall go on."""
 
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+    offset_table: dict[MessageQueue, Int64] = field(default_factory=dict)
 
 
 class GetConsumerStatusBody(Body):
     """How far clients have come, as they say."""
 
-    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, Int64] = field(default_factory=dict)
     #: The same by client id.
-    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, Int64]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers, Registered
@@ -59,6 +60,8 @@ class FakeClient:
             raise answer
         if isinstance(answer, Deferred):
             answer = await answer
+        if callable(answer):
+            answer = answer(body)
         result: RemotingCommand = answer
         return result
 
@@ -184,6 +187,47 @@ class RegisterTests(NameServersTestCase):
                              (False, None))
             decoded = RegisterBrokerBody.decode(body).topic_config_serialize_wrapper
             self.assertEqual(decoded, self.wrapper)
+
+    def test_a_refused_part_is_left_out(self) -> None:
+        """The one that refuses it is told the topics alone; what is wrong is said once."""
+        header = RegisterBrokerResponseHeader(master_addr="m:2")
+        refusal = reply(ResponseCode.SYSTEM_ERROR, remark="a number is too large")
+        refuses = True
+
+        def of_b(body: bytes) -> RemotingCommand:
+            return refusal if refuses and body != b"plain" else reply(header=header)
+
+        with capturedLogs() as logs:
+            for _ in range(2):
+                self.client.asked.clear()
+                self.client.answers = {"a:1": reply(header=header), "b:2": of_b}
+                answers = self.register(plain=lambda: b"plain")
+                self.assertEqual(len(answers), 2)
+                sent = [(address, body == b"plain",
+                         header.body_crc32 == zlib.crc32(body) & 0x7FFFFFFF)
+                        for address, _, header, body in self.client.asked]
+                self.assertEqual(sent, [("a:1", False, True), ("b:2", False, True),
+                                        ("b:2", True, True)])
+                self.assertEqual((self.servers.told_less, self.servers.unreached),
+                                 ({"b:2": "a number is too large"}, {}))
+            refuses = False
+            self.register(plain=lambda: b"plain")
+        self.assertEqual(self.servers.told_less, {})
+        self.assertEqual([(event["log_level"].name, event.get("why")) for event in logs
+                          if event["log_level"] is not LogLevel.debug],
+                         [("error", "a number is too large"), ("info", None)])
+
+    def test_a_refusal_of_the_topics_themselves(self) -> None:
+        """It stays a refusal, and the same body is not sent twice."""
+        self.client.answers = dict.fromkeys(
+            ("a:1", "b:2"), reply(ResponseCode.SYSTEM_ERROR, remark="no"))
+        self.assertEqual(self.register(plain=lambda: b"plain"), [])
+        self.assertEqual((len(self.client.asked), sorted(self.servers.unreached)),
+                         (4, ["a:1", "b:2"]))
+        self.assertEqual(self.servers.told_less, {})
+        body = RegisterBrokerBody(self.wrapper).encode()
+        self.register(plain=lambda: body)
+        self.assertEqual(len(self.client.asked), 6)
 
     def test_a_slave_that_may_stand_in_for_its_master(self) -> None:
         """It says so, and how long a silence counts."""

@@ -26,7 +26,14 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import HeartbeatData, ProducerData, TopicConfig
+from twistmq.broker.wire.bodies import (
+    HeartbeatData,
+    ProducerData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingInfo,
+)
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 
 
@@ -176,6 +183,7 @@ class RecordedNameServers:
         #: Whether some name server has another version than the broker's.
         self.differ = False
         self.wait: Deferred[None] | None = None
+        self.told_less: dict[str, str] = {}
         #: What the name servers answer, in the order of their addresses.
         self.answers: list[object] = []
         #: Who registered last, and with which arguments.
@@ -307,6 +315,30 @@ class RegistrationTests(TestCase):
         self.name_servers.differ = True
         await task.run(0)  # type: ignore[misc]
         self.assertEqual(len(self.name_servers.registered), 2)
+
+    async def test_what_name_servers_refuse_of_plugins(self) -> None:
+        """The plain body has the topics alone; a refusal is in the health of the broker."""
+        service, task = await self.start()
+        kernel = service.kernel
+        kernel.topic_config.update(TopicConfig("A"), {})
+
+        def complete(tables: TopicConfigSerializeWrapper, registering: bool) -> None:
+            tables.topic_queue_mapping_info_map = {"A": TopicQueueMappingInfo("A")}
+
+        self.patch(kernel.hooks, "complete_topic_tables", complete)
+        await task.run(0)  # type: ignore[misc]
+        plain = self.name_servers.told[1]["plain"]
+        assert callable(plain)
+        whole, less = [RegisterBrokerBody.decode(body).topic_config_serialize_wrapper
+                       for body in (self.name_servers.registered[-1], plain())]
+        self.assertEqual(list(whole.topic_queue_mapping_info_map or {}), ["A"])
+        self.assertEqual((less.topic_queue_mapping_info_map, less.topic_config_table,
+                          less.data_version),
+                         ({}, whole.topic_config_table, whole.data_version))
+        self.assertEqual(kernel.health_checks["registration"](), "")
+        self.name_servers.told_less = {"ns:1": "a number is too large"}
+        self.assertEqual(kernel.health_checks["registration"](),
+                         "static topics are left out at ns:1: a number is too large")
 
     async def test_changes_meanwhile(self) -> None:
         """Topics that change while the broker registers are told once, when it is done."""

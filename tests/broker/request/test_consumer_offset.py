@@ -15,7 +15,7 @@ from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk
-from twistmq.broker.wire.bodies import DataVersion
+from twistmq.broker.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/consumerOffset.json"
@@ -189,10 +189,23 @@ class WrittenTests(OffsetCase):
         self.assertEqual(steps, 3)
 
     def test_numbers_that_are_no_offsets(self) -> None:
-        """A file with one is damaged: nothing could be told of it on the wire."""
-        for row in ('"T@G":{0:9223372036854775808}', '"T@G":{2147483648:1}', '"T@G":null'):
-            self.write(f'{{"offsetTable":{{{row}}}}}')
-            self.assertRaises(StoreDamaged, self.make().load)
+        """They are left out: nothing could be told of them on the wire, and the rest counts."""
+        for row in ("0:9223372036854775808", "2147483648:1", '0:"x"'):
+            text = f'{{"offsetTable":{{"T@G":{{{row},1:5}}}}}}'
+            self.write(text)
+            table = self.make()
+            table.load()
+            self.assertEqual(table.table, {"T@G": {1: 5}})
+            self.assertEqual(self.disk.read_file(PATH + ".refused"), text.encode())
+            # What is saved next can be read whole.
+            table.commit("me", "G", "T", 2, 6)
+            table.persist()
+            ConsumerOffsetSerializeWrapper.decode_saved(self.disk.read_file(PATH))
+
+    def test_a_row_that_is_lost(self) -> None:
+        """A file with one is damaged."""
+        self.write('{"offsetTable":{"T@G":null}}')
+        self.assertRaises(StoreDamaged, self.make().load)
 
 
 class ResetTests(OffsetCase):
@@ -312,7 +325,7 @@ class FileTests(OffsetCase):
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
         """A file that is no table stops the start and is named."""
-        self.write('{"offsetTable":{"T@G":{0:"x"}}}')
+        self.write('{"offsetTable":["T@G"]}')
         self.assertIn(PATH, str(self.assertRaises(StoreDamaged, self.table.load)))
 
     @settings(max_examples=50, deadline=None)

@@ -2,11 +2,13 @@
 
 import json
 
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged, StoreFull
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper
 
 PATH = "/store/config/topics.json"
 
@@ -75,6 +77,49 @@ class ConfigFileTests(SynchronousTestCase):
         error = self.assertRaises(StoreDamaged, self.file.load, self.decode)
         self.assertIn(PATH + ":", str(error))
         self.assertIn(PATH + ".bak:", str(error))
+
+    def take(self, body: DelayOffsetSerializeWrapper, data: bytes) -> None:
+        """A table of numbers."""
+        self.loaded.append((body.offset_table, bool(data)))
+
+    def test_rows_that_cannot_be_read_are_left_out(self) -> None:
+        """Only where neither the file nor its backup is whole; what is left out is kept."""
+        bad, good = b'{"offsetTable":{1:5,2:99999999999999999999}}', b'{"offsetTable":{1:4}}'
+        self.disk.make_directory("/store/config")
+        self.disk.write_file(PATH, bad)
+        with capturedLogs() as events:
+            self.assertTrue(self.file.load_rows(DelayOffsetSerializeWrapper, self.take))
+        self.assertEqual(self.loaded, [({1: 5}, False)])
+        self.assertEqual(self.disk.read_file(PATH + ".refused"), bad)
+        texts = [formatEvent(event) for event in events
+                 if event["log_level"] is LogLevel.error]
+        self.assertEqual(len(texts), 1)
+        self.assertIn(f"{PATH}: 1 rows are left out", texts[0])
+        self.assertIn("offsetTable['2']", texts[0])
+        self.assertTrue(self.file.save("[1]"))
+        self.disk.write_file(PATH, bad)
+        self.disk.write_file(PATH + ".bak", good)
+        self.loaded.clear()
+        self.assertTrue(self.file.load_rows(DelayOffsetSerializeWrapper, self.take))
+        self.assertEqual(self.loaded, [({1: 4}, True)])
+
+    def test_no_copy_of_what_is_left_out(self) -> None:
+        """A full disk does not keep the rest from being read."""
+        self.disk.make_directory("/store/config")
+        self.disk.write_file(PATH, b'{"offsetTable":{1:5,2:99999999999999999999}}')
+        self.disk.room_bytes = 0
+        self.assertTrue(self.file.load_rows(DelayOffsetSerializeWrapper, self.take))
+        self.assertEqual(self.loaded, [({1: 5}, False)])
+
+    def test_a_file_that_is_damaged_as_a_whole(self) -> None:
+        """It is an error, which names the first reason."""
+        self.disk.make_directory("/store/config")
+        for data in (b"{", b'{"offsetTable":{1:null}}'):
+            self.disk.write_file(PATH, data)
+            error = self.assertRaises(
+                StoreDamaged, self.file.load_rows, DelayOffsetSerializeWrapper, self.take)
+            self.assertIn(PATH + ":", str(error))
+        self.assertFalse(self.disk.exists(PATH + ".refused"))
 
     def test_full_disk_leaves_the_old_file(self) -> None:
         """The save fails, the file is as before, and the save can be tried again."""

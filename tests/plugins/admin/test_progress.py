@@ -179,7 +179,10 @@ class CloneTests(ProgressCase):
         box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(box.stop)
         table = box.kernel.consumer_offset
-        table._decode(self.box.disk.read_file("/store/config/consumerOffset.json").decode())
+        saved = self.box.disk.read_file("/store/config/consumerOffset.json")
+        box.disk.make_directory("/store/config")
+        box.disk.write_file_atomically("/store/config/consumerOffset.json", saved)
+        table.load()
         self.assertEqual(table.query("h", "T", 0), 2)
 
     def test_group_that_cannot_be(self) -> None:

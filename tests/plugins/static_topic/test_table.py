@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import A, B, item, part_lists
@@ -81,6 +83,27 @@ class FileTests(SynchronousTestCase):
         self.assertIn("topic S is of broker broker-b, this one is broker-a", str(error))
 
 
+    def test_a_poisoned_file_does_not_keep_the_broker_from_starting(self) -> None:
+        """The topics that cannot be are left out with an error; the file is kept."""
+        part = (b'{"bname":"broker-a","endOffset":-1,"gen":0,"logicOffset":0,"queueId":%d,'
+                b'"startOffset":%d}')
+        for number, queue_id, start in ((99_999_999_999, 0, 0), (7, 0, 0), (0, 2**40, 0),
+                                        (0, 20_000, 0), (0, 0, 10**20), (0, 0, 2**62)):
+            data = (b'{"dataVersion":{"counter":4},"topicQueueMappingInfoMap":{"S":{"topic":"S",'
+                    b'"bname":"broker-a","totalQueues":1,"hostedQueues":{%d:[%b]}},"T":{"topic":'
+                    b'"T","bname":"broker-a","totalQueues":1,"hostedQueues":{0:[%b]}}}}' % (
+                        number, part % (queue_id, start), part % (0, 0)))
+            self.write(data)
+            with capturedLogs() as events:
+                found = self.mappings()
+            self.assertEqual((list(found.table), found.data_version.counter), (["T"], 4))
+            texts = [formatEvent(event) for event in events
+                     if event["log_level"] is LogLevel.error]
+            self.assertEqual(len(texts), 1, msg=texts)
+            self.assertIn("S", texts[0] or "")
+            self.assertEqual(self.disk.read_file(PATH + ".refused"), data)
+
+
 class CopyTests(SynchronousTestCase):
     """The table of a slave, from its master's answer with all topics."""
 
@@ -113,6 +136,18 @@ class CopyTests(SynchronousTestCase):
         self.mappings.take(self.body())
         self.mappings.take(TopicConfigSerializeWrapper({}, DataVersion()).encode())
         self.assertEqual(list(self.mappings.table), ["S"])
+
+    def test_an_answer_with_numbers_that_cannot_be(self) -> None:
+        """A slave takes none of it, and reads keys that hash alike in no time."""
+        self.mappings.take(self.body())
+        for bad in (b'"7":[]', b'"-1":[]', b'"0":[{"queueId":1099511627776}]',
+                    b'"0":[{"logicOffset":4611686018427387904}]',
+                    b",".join(b'"%d":[]' % (number * (2**61 - 1)) for number in range(1, 9000))):
+            body, count = re.subn(rb'"hostedQueues":\{.*?\]\}', b'"hostedQueues":{%b}' % bad,
+                                  self.body(counter=9))
+            self.assertEqual(count, 1)
+            self.assertRaises(WireError, self.mappings.take, body)
+        self.assertEqual(self.mappings.data_version.counter, 3)
 
     def test_a_bad_answer_changes_nothing(self) -> None:
         """A mapping of another broker, under another name, or none."""

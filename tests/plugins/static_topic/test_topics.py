@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item, part_lists
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import ConsumeStats, MessageQueue, TopicConfig
+from twistmq.broker.wire.bodies import (
+    ConsumeStats,
+    MessageQueue,
+    RegisterBrokerBody,
+    TopicConfig,
+)
 from twistmq.broker.wire.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetConsumeStatsRequestHeader,
     GetTopicConfigRequestHeader,
 )
-from twistmq.plugins.static_topic.mapping import TopicConfigAndQueueMapping
+from twistmq.plugins.static_topic.checks import MappingError
+from twistmq.plugins.static_topic.mapping import (
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
 
 FIRST = item(0, A, 0, 0)
 
@@ -57,6 +66,50 @@ class UpdateTests(ClusterCase):
         config = self.boxes[A].kernel.topic_config.get(TOPIC)
         assert config is not None
         self.assertEqual(config.write_queue_nums, 4)
+
+    def test_numbers_that_nobody_could_read(self) -> None:
+        """They are refused: they would be saved, registered, and sent to clients."""
+        long_name = "b" * 256
+        for hosted, fields in (
+            ({99_999_999_999: [FIRST]}, {}), ({4: [FIRST]}, {}), ({-1: [FIRST]}, {}),
+            ({0: [item(0, A, 2**40, 0)]}, {}), ({0: [item(0, A, 4, 0)]}, {}),
+            ({0: [item(0, B, 16_384, 0)]}, {}),
+            ({0: [item(2**31, A, 0, 0)]}, {}),
+            ({0: [item(0, A, 0, 10**20)]}, {}), ({0: [item(0, A, 0, 2**62)]}, {}),
+            ({0: [item(0, A, 0, -2)]}, {}),
+            ({0: [item(0, A, 0, 0, start_offset=10**20)]}, {}),
+            ({0: [item(0, A, 0, 0, start_offset=2**62)]}, {}),
+            ({0: [item(0, A, 0, 0, end_offset=2**62)]}, {}),
+            ({0: [item(0, A, 0, 0, end_offset=-5)]}, {}),
+            ({0: [item(0, A, 0, 0, time_of_start=2**63)]}, {}),
+            ({0: [item(0, long_name, 0, 0)]}, {}),
+            ({0: [item(gen, A, 0, gen) for gen in range(1001)]}, {}),
+            ({}, {"total": -1}), ({}, {"total": 16_385}), ({}, {"epoch": 2**63}),
+        ):
+            for force in (False, True):
+                reply = self.update(A, hosted, force=force, **fields)
+                self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, msg=str(hosted)[:99])
+                self.assertTrue(reply.remark)
+        scope = b'{"topic":"S","bname":"broker-a","scope":"%b"}' % (b"s" * 256)
+        self.assertEqual(self.update(A, {}, body=scope).code, ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.mappings().table, {})
+        self.assertIsNone(self.boxes[A].kernel.topic_config.get(TOPIC))
+
+    def test_no_more_than_a_registration_holds(self) -> None:
+        """The topic that would make it too long is refused; the others stay registered."""
+        count = 16_384
+        hosted = {number: [item(0, A, number, 0)] for number in range(count)}
+        kept = self.mappings()
+        for name, is_refused in (("S0", False), ("S1", True), ("S0", False)):
+            detail = TopicQueueMappingDetail(
+                topic=name, total_queues=count, bname=A, epoch=1, hosted_queues=hosted)
+            if is_refused:
+                error = self.assertRaises(MappingError, kept.checked, detail, False, count)
+                self.assertIn("in a registration", str(error))
+            else:
+                kept.put(kept.checked(detail, False, count))
+        kernel = self.boxes[A].kernel
+        RegisterBrokerBody.decode(kernel.tables.registration(False)())
 
     def test_an_older_mapping_is_taken(self) -> None:
         """An older mapping is taken; queues that it leaves out stay."""

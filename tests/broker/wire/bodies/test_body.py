@@ -58,6 +58,28 @@ class SizeTests(SynchronousTestCase):
         wrong = b'{"clientID":5,"x":"%s"}' % (b"x" * DIALECT_SIZE_MAX)
         self.assertRaises(WireError, HeartbeatData.decode, wrong)
 
+    def test_rows_that_cannot_be_read(self) -> None:
+        """Single rows are left out, in a table of tables too, and each is named."""
+        data = (b'{"dataVersion":{"counter":3},"offsetTable":{"T@g":{0:1,99999999999:2},'
+                b'"U@g":{"0":100000000000000000000,"1":2},"V@g":7}}')
+        self.assertRaises(WireError, ConsumerOffsetSerializeWrapper.decode_saved, data)
+        saved, faults = ConsumerOffsetSerializeWrapper.decode_rows(data)
+        self.assertEqual(saved.offset_table, {"T@g": {0: 1}, "U@g": {1: 2}})
+        assert saved.data_version is not None
+        self.assertEqual(saved.data_version.counter, 3)
+        self.assertEqual([fault.partition(": ")[0] for fault in faults],
+                         ["offsetTable['T@g']['99999999999']", "offsetTable['U@g']['0']",
+                          "offsetTable['V@g']"])
+        whole = b'{"offsetTable":{"T@g":{"0":1}}}'
+        self.assertEqual(ConsumerOffsetSerializeWrapper.decode_rows(whole),
+                         (ConsumerOffsetSerializeWrapper.decode_saved(whole), []))
+
+    def test_more_than_rows_is_wrong(self) -> None:
+        """No JSON, no table, a table or a row that is lost, another member."""
+        for data in (b"{", b"[]", b'{"offsetTable":5}', b'{"offsetTable":null}',
+                     b'{"offsetTable":{"T@g":null}}', b'{"dataVersion":{"counter":"x"}}'):
+            self.assertRaises(WireError, ConsumerOffsetSerializeWrapper.decode_rows, data)
+
     def test_odd_limit(self) -> None:
         """Liberties that Apache does not write make a body much slower to read."""
         data = b"{clientID:'c',x:'%s'}" % (b"x" * ODD_SIZE_MAX)
