@@ -133,6 +133,7 @@ class ThreadBatching(BatchSender[Item]):
                 self._accumulator.ended(batch)
                 self._room.give_some(count, batch.byte_count)
             if isinstance(outcome, Exception):
+                self._room.failed(outcomes, count, outcome)
                 outcomes.finish(tuple, outcome)
             else:
                 outcomes.finish(lambda: results_of(outcome, ids))

@@ -58,7 +58,7 @@ class Client:
         self.options = self.core.options
         self.queries = Queries(self.core)
         self.loop: Loop = shared_loop()
-        self.loop.add(self.core.engine, built.tls)
+        self.loop.add(self.core.engine, built.tls, self._finish)
 
     def __enter__(self) -> Self:
         return self
@@ -80,12 +80,22 @@ class Client:
         return list(self.core.names.addresses)
 
     def close(self) -> None:
-        """Leave all groups and close all connections; a second call does nothing."""
+        """Leave all groups and close all connections; a second call does nothing.
+
+        :raises RuntimeError: in a function that the client's own thread calls.
+        """
         if not self.core.is_closed:
             # Another thread may close it first.
             with suppress(Closed):
                 self.loop.call(self.core.engine, self.core.close)
             self.loop.remove(self.core.engine)
+
+    async def _finish(self) -> None:
+        """Bring everything to the brokers at the end of the program."""
+        # Loaded at the end of programs only.
+        from twistmq.client.core.finishing import finish
+
+        await finish(self.core)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine of the core and wait for it.

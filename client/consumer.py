@@ -24,6 +24,7 @@ from twistmq.client.core.handling import TAKE, Handling, check_run, run_steps
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Topics
+from twistmq.client.core.turns import Turn
 from twistmq.client.errors import Closed
 from twistmq.client.feeder import Feeder, Results
 from twistmq.client.member import BlockingMember
@@ -72,7 +73,12 @@ class Consumer(BlockingMember[T]):
         #: Whether a shared client was closed while this consumer worked.
         self._is_cut_off = False
         super()._join(parts, group, topics, build)
+        #: The time of a close that a handler asked for: the end of the run closes.
+        self._close_later: float | None = None
+        #: Messages of iterations that are acknowledged and not told to the engine yet.
+        self._finished: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
         self.client.core.on_close.append(self._client_closed)
+        self.client.loop.before_end.add(self._finish)
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"),
             Results(self.member, self._post).post)
@@ -82,18 +88,19 @@ class Consumer(BlockingMember[T]):
     def __iter__(self) -> Iterator[ReceivedMessage[T]]:
         """Messages, one after the other; the next one acknowledges the one before.
 
-        Leaving the loop, by ``break`` or an error, lets the last message come again.
+        Leaving the loop, by ``break`` or an error, lets the last message come again. So does a
+        close in the loop.
         """
         self._check_open()
         taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
-        finished: list[tuple[Held[T], ReceivedMessage[T]]] = []
         is_over = threading.Event()
+        turn = Turn(self.member, lambda: self._give_back(taken))
+        turn.begin()
         # A message stays in the line until it is finished: a Ctrl-C comes between any two steps.
         try:
             while not self._stopped.is_set():
                 if not taken:
-                    self._finish(finished)
-                    finished = []
+                    self._finish()
                     self._take(taken, is_over)
                     continue
                 held, message = taken[0]
@@ -101,15 +108,17 @@ class Consumer(BlockingMember[T]):
                     self._post(self._release, [taken.popleft()])
                 elif self._handling.is_decodable(held, message):
                     yield message
-                    finished.append(taken[0])
-                    taken.popleft()
+                    if taken:
+                        self._finished.append(taken[0])
+                        taken.popleft()
                 else:
                     taken.popleft()
             self._check_client()
         finally:
+            turn.end()
             is_over.set()
-            self._finish(finished)
-            self._post(self._release, taken)
+            self._finish()
+            self._give_back(taken)
 
     def _take(
         self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: threading.Event
@@ -135,13 +144,25 @@ class Consumer(BlockingMember[T]):
         if not self.client.run(take):
             self._set_stopped()
 
-    def _finish(self, finished: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+    def _finish(self) -> None:
+        """Tell the engine of the messages that iterations acknowledged."""
+        finished: list[tuple[Held[T], ReceivedMessage[T]]] = []
+        # The end of the program and an iteration of another thread may both take some.
+        with suppress(IndexError):
+            while True:
+                finished.append(self._finished.popleft())
         if finished:
             self._post(self._succeed, finished)
 
     def _succeed(self, finished: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         for held, messages in _by_queue(finished):
             self.member.succeed(held, messages)
+
+    def _give_back(self, taken: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+        """Let the messages of a line wait again, because its iteration ends."""
+        left = list(taken)
+        taken.clear()
+        self._post(self._release, left)
 
     def _release(self, left: Iterable[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         for held, messages in _by_queue(left):
@@ -187,6 +208,7 @@ class Consumer(BlockingMember[T]):
         feeder = Feeder(self.member, lines, workers, size)
 
         def worker() -> None:
+            Turn(self.member).begin()
             while (batch := lines.get()) is not None:
                 if feeder.is_needed:
                     self._post(feeder.wake)
@@ -211,6 +233,8 @@ class Consumer(BlockingMember[T]):
                 lines.put(None)
             for thread in threads:
                 thread.join()
+            if self._close_later is not None:
+                self.close(self._close_later)
         if failures:
             raise failures[0]
         self._check_client()
@@ -252,11 +276,27 @@ class Consumer(BlockingMember[T]):
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop reading, wait for handlers, commit and leave; a second call does nothing.
 
+        In a handler of this consumer it returns at once, and the consumer closes when the handlers
+        that run have ended. In the loop of an iteration it closes, and the message of the loop
+        comes again.
+
         :param timeout_s: how long handlers are waited for.
+        :raises RuntimeError: in a function that the client's own thread calls.
         """
+        turns = Turn.of(self.member)
+        if any(turn.give_back is None for turn in turns):
+            self._close_later = timeout_s
+            self.stop()
+            return
+        self._check_thread()
         self._set_stopped()
+        self._finish()
+        for turn in turns:
+            if turn.give_back is not None:
+                turn.give_back()
         with suppress(ValueError):
             self.client.core.on_close.remove(self._client_closed)
+        self.client.loop.before_end.discard(self._finish)
         self._leave(lambda: self.member.close(timeout_s * 1000))
 
 

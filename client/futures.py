@@ -41,6 +41,8 @@ class RunningFuture(ThreadFuture[T]):
     _exception: BaseException | None = None
     #: Whether a part was made, which may have to be told.
     _is_watched = False
+    #: Whether the program learnt of the error that is the outcome.
+    is_seen = False
 
     def __init__(self) -> None:
         """Make no condition yet."""
@@ -66,7 +68,10 @@ class RunningFuture(ThreadFuture[T]):
         """
         if self._state == _FINISHED and self._exception is None:
             return cast(T, self._result)
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        finally:
+            self._note_seen()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None; waits for either.
@@ -74,9 +79,17 @@ class RunningFuture(ThreadFuture[T]):
         :param timeout: seconds.
         :raises TimeoutError: when neither comes in time.
         """
-        if self._state == _FINISHED:
-            return self._exception
-        return super().exception(timeout)
+        try:
+            if self._state == _FINISHED:
+                return self._exception
+            return super().exception(timeout)
+        finally:
+            self._note_seen()
+
+    def _note_seen(self) -> None:
+        """The program asked for the outcome."""
+        if self._exception is not None:
+            self.is_seen = True
 
     def set_result(self, result: T) -> None:
         """Finish with a result."""
@@ -93,6 +106,8 @@ class RunningFuture(ThreadFuture[T]):
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Finish with an error."""
+        # Whoever waits for it, or gave it a function to call, learns of the error.
+        self.is_seen = self._is_watched
         # Errors are rare; of the standard way only the part is missing that it asks for first.
         _ = self._condition
         super().set_exception(exception)
@@ -101,10 +116,12 @@ class RunningFuture(ThreadFuture[T]):
 class Outcomes(Generic[T]):
     """The outcomes of several futures, which come at the same time."""
 
-    __slots__ = ("_make", "_results", "error", "is_done", "watched")
+    __slots__ = ("_make", "_results", "error", "is_done", "is_seen", "watched")
 
     def __init__(self) -> None:
         self.is_done = False
+        #: Whether the program learnt of the error.
+        self.is_seen = False
         #: The error of all of them.
         self.error: Exception | None = None
         #: Makes the results when one is asked for.
@@ -124,6 +141,7 @@ class Outcomes(Generic[T]):
             self.error = error
             self.is_done = True
             watched, self.watched = self.watched, []
+            self.is_seen = bool(watched)
             # All have their outcome before the first function of a program runs.
             for future in watched:
                 future.settle()
@@ -173,7 +191,13 @@ class SharedFuture(RunningFuture[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None; waits for either, as in the class above."""
         outcomes = self._outcomes
-        return outcomes.error if outcomes.is_done else super().exception(timeout)
+        if not outcomes.is_done:
+            return super().exception(timeout)
+        outcomes.is_seen = True
+        return outcomes.error
+
+    def _note_seen(self) -> None:
+        self._outcomes.is_seen = True
 
     def settle(self) -> None:
         """Take the outcome, which is there, as the state of its own, and tell what waits."""

@@ -40,6 +40,8 @@ log = logging.getLogger("twistmq.client")
 
 #: Threads for functions that block.
 _WORKERS: Final = 4
+#: How long the end of a program waits for the thread, seconds; what it waits for ends before.
+_END_S: Final = 35.0
 #: When an engine that failed runs again at the latest, ms.
 _FAILED_MS: Final = 1000.0
 
@@ -59,6 +61,11 @@ class Loop:
         self._engines: dict[Engine, ssl.SSLContext | None] = {}
         self._sockets: dict[tuple[Engine, int], ClientSocket] = {}
         self._workers: ThreadPoolExecutor | None = None
+        #: What brings the work of each engine to the brokers when the program ends.
+        self._finishing: dict[Engine, Callable[[], Coroutine[Any, Any, None]]] = {}
+        #: Functions that are called at the end of the program, before that and after it.
+        self.before_end: set[Callable[[], object]] = set()
+        self.at_end: set[Callable[[], object]] = set()
         self.thread = threading.Thread(target=self._run, name="twistmq-client", daemon=True)
         self.thread.start()
 
@@ -78,10 +85,10 @@ class Loop:
         :param make: makes the coroutine, on the thread.
         :raises Closed: when the engine is not served any more.
         :raises ForkedError: in a child of the process that made the client.
+        :raises RuntimeError: on the thread itself.
         """
         self.check_process()
-        if threading.current_thread() is self.thread:
-            raise RuntimeError("the client's own thread cannot wait for the client")
+        self.check_thread()
         lock = threading.Lock()
         lock.acquire()
         outcome: list[Future[T]] = []
@@ -136,19 +143,40 @@ class Loop:
         done.wait()
         return outcome.result()
 
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the client's own thread."""
+        return threading.current_thread() is self.thread
+
+    def check_thread(self) -> None:
+        """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
+        if self.is_own_thread():
+            raise RuntimeError(
+                "this waits for the client, and is called on the client's own thread, which calls "
+                "on_assigned, on_lost, interceptors and the call-backs of futures: do it on "
+                "another thread")
+
     def check_process(self) -> None:
         """:raises ForkedError: in a child of the process that made the loop."""
         if os.getpid() != self.pid:
             raise ForkedError("the process was forked after the client was made; "
                               "make a new client in the child")
 
-    def add(self, engine: Engine, tls: ssl.SSLContext | None) -> None:
+    def add(
+        self, engine: Engine, tls: ssl.SSLContext | None,
+        finish: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         """Serve an engine.
 
         :param tls: what its connections are wrapped in.
+        :param finish: brings its work to the brokers when the program ends without a close; it
+            ends in time by itself.
         """
         def begin() -> None:
             self._engines[engine] = tls
+            engine.unsent_bytes = lambda: sum(
+                each.unsent_bytes for each in self._sockets.values() if each.engine is engine)
+            if finish is not None:
+                self._finishing[engine] = finish
 
         self.post(begin)
 
@@ -157,12 +185,43 @@ class Loop:
         def end() -> None:
             if engine in self._engines:
                 del self._engines[engine]
+                self._finishing.pop(engine, None)
                 # Calls that came at the last moment end now.
                 self._run_engine(engine)
             for each in [each for each in self._sockets.values() if each.engine is engine]:
                 each.drop()
 
         self.post(end)
+
+    def finish(self) -> None:
+        """Wait until the work of all engines is at the brokers, because the program ends.
+
+        Nothing is closed: the rest of the program may still use the clients while it ends.
+        """
+        done = threading.Event()
+        for function in list(self.before_end):
+            function()
+
+        def begin() -> None:
+            tasks = [engine.tasks.spawn(make(), "end of the program")
+                     for engine, make in self._finishing.items()]
+            left = len(tasks)
+
+            def ended(_: Future[None]) -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    done.set()
+
+            for task in tasks:
+                task.when_done(ended)
+            if not tasks:
+                done.set()
+
+        self.post(begin)
+        done.wait(_END_S)
+        for function in list(self.at_end):
+            function()
 
     # --- the thread
 
@@ -243,12 +302,11 @@ class Loop:
                             self._selector, self._dropped)
         self._sockets[engine, effect.number] = each
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM,
+            # As bytes: a text would load the codec of names, and a fork at that moment leaves a
+            # child that cannot load it.
+            found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM,
                                        flags=socket.AI_NUMERICHOST)
-        except ValueError as error:
-            # A name that DNS cannot have.
-            each.lost(str(error))
-        except OSError:
+        except (OSError, UnicodeEncodeError):
             self._in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
                             lambda result, error: self._resolved(each, result, error))
         else:
@@ -273,12 +331,6 @@ class Loop:
         self, function: Callable[[], object],
         then: Callable[[Any, BaseException | None], object],
     ) -> None:
-        if self._workers is None:
-            # Few clients need it: for a name server or broker with a name, or for a file.
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._workers = ThreadPoolExecutor(_WORKERS, "twistmq-client-work")
-
         def run() -> None:
             try:
                 result = function()
@@ -287,7 +339,16 @@ class Loop:
             else:
                 self.post(then, result, None)
 
-        self._workers.submit(run)
+        try:
+            if self._workers is None:
+                # Few clients need it: for a name server or broker with a name, or for a file.
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._workers = ThreadPoolExecutor(_WORKERS, "twistmq-client-work")
+            self._workers.submit(run)
+        except RuntimeError:
+            # The interpreter ends, and starts no thread any more; nothing else is to be done.
+            run()
 
     def abandon(self) -> None:
         """Close the sockets of a forked child without a word to the servers."""

@@ -79,14 +79,23 @@ class BlockingMember(Generic[T]):
         self.client.loop.run_there(lambda: self.member.unsubscribe(name))
 
     def close(self) -> None:
-        """Leave the group; a second call does nothing."""
+        """Leave the group; a second call does nothing.
+
+        :raises RuntimeError: in a function that the client's own thread calls.
+        """
         self._leave(lambda: self.member.close(0))
+
+    def _check_thread(self) -> None:
+        """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
+        if not self.client.core.is_closed:
+            self.client.loop.check_thread()
 
     def _leave(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Leave the group by a coroutine of the core, and close a client of its own.
 
         A second call waits for what one that was interrupted began, and does the rest.
         """
+        self._check_thread()
         self._is_closed = True
         try:
             if not (self.client.core.is_closed or self.member.has_left):

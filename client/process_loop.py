@@ -1,8 +1,14 @@
-"""The loop of the blocking clients of a process, which a child of ``fork`` does not share."""
+"""The loop of the blocking clients of a process, which a child of ``fork`` does not share.
+
+At the end of the process the work that its clients have under way is finished, within a bound. A
+child of ``multiprocessing`` calls no function of ``atexit``, but the finalizers of that module.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 import weakref
 
@@ -22,7 +28,29 @@ def shared_loop() -> Loop:
         if _loop is None or _loop.pid != os.getpid():
             _loop = Loop()
             _loops.add(_loop)
+            _finish_in_child()
         return _loop
+
+
+def finish() -> None:
+    """Finish the work of all clients of the process, because it ends."""
+    loop = _loop
+    if loop is not None and loop.pid == os.getpid():
+        try:
+            loop.finish()
+        except KeyboardInterrupt:
+            # Nobody wants to wait for the end any longer.
+            for function in list(loop.at_end):
+                function()
+
+
+def _finish_in_child() -> None:
+    """Have a child of ``multiprocessing`` finish its work at its end."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, finish, exitpriority=10)
 
 
 def _forked() -> None:
@@ -36,3 +64,4 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+atexit.register(finish)

@@ -62,7 +62,8 @@ class Producer:
         with closing_on_error(parts):
             self.sender = build_producer(self.client.core, parts.options)
         self._room = ThreadRoom(self.sender.options.in_flight_max,
-                                self.sender.options.in_flight_bytes_max)
+                                self.sender.options.in_flight_bytes_max,
+                                self.sender.options.group, self.client.loop.is_own_thread)
         self._batching: ThreadBatching | None = None
         if self.sender.options.auto_batch:
             # Few producers need it.
@@ -72,6 +73,7 @@ class Producer:
                 self.sender, self._room, self.client.loop.post)
         self._is_closed = False
         self.client.loop.run_there(lambda: self.client.core.add(self.sender))
+        self.client.loop.at_end.add(self._room.tell_lost)
 
     def __enter__(self) -> Self:
         return self
@@ -220,17 +222,31 @@ class Producer:
         """Wait until all messages of :meth:`send_soon` have ended.
 
         :raises TimeoutError: when they do not in time.
+        :raises RuntimeError: in a function that the client's own thread calls, such as the
+            call-back of a future.
         """
+        self.client.loop.check_thread()
         self.client.loop.post(self.sender.flush_batches)
         self._room.wait_empty(timeout_s)
 
     def close(self) -> None:
-        """Wait for the messages under way, leave the group; a second call does nothing."""
+        """Wait for the messages under way, leave the group; a second call does nothing.
+
+        Messages of :meth:`send_soon` that failed are logged, unless the program looked at their
+        futures.
+
+        :raises RuntimeError: in a function that the client's own thread calls, such as the
+            call-back of a future.
+        """
+        if not self.client.core.is_closed:
+            self.client.loop.check_thread()
         self._is_closed = True
         try:
             if self.sender in self.client.core.members:
                 self._wait_for_all()
         finally:
+            self.client.loop.at_end.discard(self._room.tell_lost)
+            self._room.tell_lost()
             if self._owns_client:
                 self.client.close()
             elif self.sender in self.client.core.members:
@@ -272,4 +288,6 @@ class _Sent(RunningFuture[SendResult]):
     def __call__(self, outcome: SendResult | Exception) -> None:
         """The send has ended: give the room back, and finish."""
         self._room.give(self._size)
+        if isinstance(outcome, Exception):
+            self._room.failed(self, 1, outcome)
         finish(self, outcome)

@@ -134,6 +134,11 @@ class ClientSocket:
 
     # --- events
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._unsent_bytes
+
     def ready(self, mask: int) -> None:
         """The selector says that the socket can be read or written."""
         own = self._socket

@@ -92,6 +92,7 @@ SLOW: Final = frozenset((
     "client/test_back_pressure.py",
     "client/core/test_hostile_names.py", "client/test_arguments.py",
     "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
+    "client/test_closes.py", "client/test_exits.py",
     "client/test_readme.py",
     "client/test_hanging_sockets.py", "client/test_pull_consumer.py", "client/test_replies.py",
     "client/event_loop/test_shells.py", "client/test_shells.py", "client/test_tools.py",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from twistmq.broker.wire.addresses import split_address
@@ -67,10 +68,19 @@ class Loop:
         self._tls = tls
         self.driver: Driver | None = None
         self._connecting: dict[int, asyncio.Task[None]] = {}
+        #: Is closed by the loop at its end.
+        self._end: AsyncGenerator[None, None] | None = None
 
     def connect(self, number: int, address: str) -> None:
         """See ``EventLoop``."""
-        self._connecting[number] = self.loop.create_task(self._connect(number, address))
+        task = self._connecting[number] = self.loop.create_task(self._connect(number, address))
+        task.add_done_callback(lambda _: self._connect_ended(number))
+
+    def _connect_ended(self, number: int) -> None:
+        """Tell of a task that the driver did not cancel: asyncio.run cancels all at its end."""
+        task = self._connecting.pop(number, None)
+        if task is not None and task.cancelled() and self.driver is not None:
+            self.driver.lost(number, "the program cancelled it")
 
     async def _connect(self, number: int, address: str) -> None:
         driver = self.driver
@@ -82,8 +92,6 @@ class Loop:
                 server_hostname=host if self._tls else None)
         except (OSError, ValueError) as error:
             driver.lost(number, str(error))
-        finally:
-            self._connecting.pop(number, None)
 
     def cancel_connect(self, number: int) -> None:
         """See ``EventLoop``."""
@@ -109,7 +117,54 @@ class Loop:
                 error = future.exception()
                 then(None if error else future.result(), error)
 
-        self.loop.run_in_executor(None, function).add_done_callback(done)
+        try:
+            self.loop.run_in_executor(None, function).add_done_callback(done)
+        except RuntimeError:
+            # The interpreter ends, and starts no thread any more.
+            self.loop.call_soon(_call_and_tell, function, then)
+
+    def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
+        """See ``EventLoop``; a loop that ends in order closes its asynchronous generators."""
+        is_over = False
+
+        async def wait() -> AsyncGenerator[None, None]:
+            try:
+                yield
+            finally:
+                if not is_over:
+                    await finish()
+
+        waiting = self._end = wait()
+        with suppress(StopIteration):
+            # It begins, and has no wait before its ``yield``.
+            waiting.__anext__().send(None)
+
+        def forget() -> None:
+            nonlocal is_over
+            is_over = True
+            # It may be closed by the loop at this moment.
+            with suppress(StopIteration, RuntimeError):
+                waiting.aclose().send(None)
+
+        return forget
+
+    def from_thread(self, function: Callable[[], object]) -> bool:
+        """See ``EventLoop``."""
+        if self.loop.is_running():
+            self.loop.call_soon_threadsafe(function)
+            return True
+        return False
+
+
+def _call_and_tell(
+    function: Callable[[], object], then: Callable[[Any, BaseException | None], object]
+) -> None:
+    try:
+        result = function()
+    except Exception as error:
+        then(None, error)
+    else:
+        then(result, None)
 
 
 class AsyncioShell(Shell):

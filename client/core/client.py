@@ -71,12 +71,17 @@ class GroupMember(Protocol):
     """A producer or a consumer of the client, as heartbeats say it."""
 
     group: str
+    #: The bound on a send of the program's, ms; 0: it sends nothing.
+    send_timeout_ms: float
 
     def producer_data(self) -> ProducerData | None:
         """Its part of a heartbeat, as a producer."""
 
     def consumer_data(self) -> ConsumerData | None:
         """Its part of a heartbeat, as a consumer."""
+
+    async def finish(self) -> None:
+        """Bring what the program handed over to the brokers, because the program ends."""
 
 
 class ClientCore:
@@ -121,6 +126,8 @@ class ClientCore:
         self._heartbeats = False
         #: The heartbeat that is under way, by address: its body, and whether it is taken.
         self._beating: dict[str, tuple[bytes, Future[bool]]] = {}
+        #: Sends that have begun and not ended, of all producers and consumers.
+        self.sends_under_way = 0
         self.is_closed = False
         #: The end of the close that is under way, if one is.
         self._closing: Future[None] | None = None
@@ -329,6 +336,11 @@ class ClientCore:
             await self.tasks.sleep(self.options.retry_wait_ms)
 
     # --- the end
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no send is under way, and no bytes wait to be sent."""
+        return not self.sends_under_way and not self.engine.has_output
 
     async def close(self) -> None:
         """Leave all groups and close the connections.

@@ -236,6 +236,12 @@ class Member(Results[T]):
 
     # --- the end
 
+    async def finish(self) -> None:
+        """See ``GroupMember``: the results of handlers are committed."""
+        await self.commit()
+        if self.trace is not None:
+            await self.trace.flush()
+
     async def close(self, timeout_ms: float = 10_000) -> None:
         """Stop reading, wait for the handlers, commit, unlock, and leave the group.
 

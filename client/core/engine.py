@@ -175,6 +175,8 @@ class Engine:
         self._expiry: Timer | None = None
         self._idle: Timer | None = None
         self._closed: Exception | None = None
+        #: How many bytes the shell was given and has not sent; a shell replaces it.
+        self.unsent_bytes: Callable[[], int] = lambda: 0
         #: Requests of servers with a code that has no handler; each code is logged once.
         self._unknown: set[int] = set()
         #: When the failure of a served one was logged, by code, and how many were not since.
@@ -466,6 +468,12 @@ class Engine:
                         effects.append(Write(number, data))
                     del dirty[number]
         return effects
+
+    @property
+    def has_output(self) -> bool:
+        """Whether bytes wait to be sent, perhaps until a connection opens."""
+        return self.unsent_bytes() > 0 or any(
+            each.link.has_output for each in self._connections.values())
 
     def close(self) -> None:
         """Close all connections and stop all tasks; requests from now on fail."""

@@ -32,6 +32,9 @@ class HandingOut(Generic[T]):
     :param client: the client, perhaps shared.
     """
 
+    #: See ``GroupMember``.
+    send_timeout_ms = 0.0
+
     def __init__(self, client: ClientCore, options: MemberOptions) -> None:
         self.client = client
         self.tasks = client.tasks

@@ -306,6 +306,12 @@ class PopMember(Member[T]):
 
     # --- the end
 
+    async def finish(self) -> None:
+        """See ``GroupMember``: messages that are finished are acknowledged."""
+        await self.acks.flush()
+        if self.trace is not None:
+            await self.trace.flush()
+
     async def close(self, timeout_ms: float = 10_000) -> None:
         """Stop popping, wait for the handlers, acknowledge, give back, and leave the group.
 

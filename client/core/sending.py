@@ -99,8 +99,11 @@ class SendTrace(Protocol):
     def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
         """A message or a batch was stored."""
 
-    async def close(self) -> None:
+    async def flush(self) -> None:
         """Send the records that wait."""
+
+    async def close(self) -> None:
+        """Send the records that wait, and take no more."""
 
 
 class Sending(msgspec.Struct):
@@ -228,6 +231,7 @@ class Sending(msgspec.Struct):
     def _finish(self, outcome: SendResult | Exception) -> None:
         """Tell the outcome, once."""
         sender = self._sender
+        sender.client.sends_under_way -= 1
         if sender.is_watched:
             self._tell(outcome)
         self._on_done(outcome)
@@ -292,6 +296,7 @@ class Sender:
         self.options = options
         #: The group's name at brokers.
         self.group = client.namespace.group(options.group)
+        self.send_timeout_ms = options.timeout_ms
         preparer = Preparer(client, options, make_id, encode)
         self.prepare = preparer.prepare
         self.prepare_batch = preparer.prepare_batch
@@ -337,6 +342,7 @@ class Sender:
         client.routes.follow(message.topic)
         bound_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
         now_ms = client.tasks.now_ms
+        client.sends_under_way += 1
         Sending(self, message, on_done, queue, retry_codes, now_ms, now_ms + bound_ms).attempt()
 
     def find_route(self, topic: str, *, again: bool) -> Task[Route]:
@@ -525,6 +531,14 @@ class Sender:
         if self.trace is not None:
             await self.trace.close()
         await self.client.remove(self)
+
+    async def finish(self) -> None:
+        """See ``GroupMember``; ``core.finishing`` waits for the sends themselves."""
+        self.flush_batches()
+        if self.trace is not None:
+            while self.client.sends_under_way:
+                await self.client.tasks.sleep(_NO_ROUTE_WAIT_MS)
+            await self.trace.flush()
 
     def producer_data(self) -> ProducerData:
         """The producer's part of a heartbeat."""

@@ -181,6 +181,10 @@ class Trace:
         if self.close not in self._client.before_close:
             return
         self._client.before_close.remove(self.close)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Send what waits, for so long at most as a close takes."""
         self._flush()
         assert self._sending is not None
         try:

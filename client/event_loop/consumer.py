@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from twistmq.client.core.client import ClientCore
@@ -11,6 +12,7 @@ from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps, che
 from twistmq.client.core.held import Batch
 from twistmq.client.core.replies import reply_to
 from twistmq.client.core.subscriptions import Topics
+from twistmq.client.core.turns import Turn
 from twistmq.client.errors import Closed
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
@@ -36,6 +38,8 @@ class LoopConsumer(LoopMember[C, T]):
         super().__init__(parts, build(parts.client.core, group, topics, parts.options))
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"), self._post)
+        #: The time of a close that a handler asked for: the end of the run closes.
+        self._close_later: float | None = None
 
     # --- messages
 
@@ -72,10 +76,13 @@ class LoopConsumer(LoopMember[C, T]):
         """Messages, one after the other; the next one acknowledges the one before.
 
         Leaving the loop, by ``break``, an error or a cancellation, lets the last one come again.
+        So does a close in the loop.
         """
         await self.start()
         while (batch := await self._take(TAKE)) is not None:
             left = list(batch.messages)
+            turn = Turn(self.member, partial(self._give_back, batch, left))
+            turn.begin()
             try:
                 while left:
                     message = left[0]
@@ -83,11 +90,20 @@ class LoopConsumer(LoopMember[C, T]):
                         self._post(self.member.release, batch.held, [message])
                     elif self._handling.is_decodable(batch.held, message):
                         yield message
+                        if not left:
+                            # The consumer was closed in the loop.
+                            return
                         self._post(self.member.succeed, batch.held, [message])
                     del left[0]
             finally:
-                if left:
-                    self._post(self.member.release, batch.held, left)
+                turn.end()
+                self._give_back(batch, left)
+
+    def _give_back(self, batch: Batch[T], left: list[ReceivedMessage[T]]) -> None:
+        """Let messages wait again, because their iteration ends."""
+        if left:
+            self._post(self.member.release, batch.held, list(left))
+            left.clear()
 
     @waits
     async def run(
@@ -125,13 +141,20 @@ class LoopConsumer(LoopMember[C, T]):
         is_wanted = True
 
         async def worker() -> None:
-            while is_wanted and (batch := await self._take(size)) is not None:
-                await await_steps(steps_of(batch), call)
+            turn = Turn(self.member)
+            turn.begin()
+            try:
+                while is_wanted and (batch := await self._take(size)) is not None:
+                    await await_steps(steps_of(batch), call)
+            finally:
+                turn.end()
 
         try:
             await self.client.shell.together([worker() for _ in range(workers)])
         finally:
             is_wanted = False
+            if self._close_later is not None:
+                await self.close(self._close_later)
 
     # --- control
 
@@ -155,6 +178,19 @@ class LoopConsumer(LoopMember[C, T]):
 
     @waits
     async def close(self, timeout_s: float = 10.0) -> None:
-        """Stop reading, wait for handlers, commit and leave; a second call does nothing."""
+        """Stop reading, wait for handlers, commit and leave; a second call does nothing.
+
+        In a handler of this consumer it returns at once, and the consumer closes when the handlers
+        that run have ended. In the loop of an iteration it closes, and the message of the loop
+        comes again.
+        """
+        turns = Turn.of(self.member)
+        if any(turn.give_back is None for turn in turns):
+            self._close_later = timeout_s
+            self.stop()
+            return
         self._handling.is_stopped = True
+        for turn in turns:
+            if turn.give_back is not None:
+                turn.give_back()
         await self._leave(self.member.close(timeout_s * 1000))

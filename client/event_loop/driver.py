@@ -61,6 +61,15 @@ class EventLoop(Protocol):
     ) -> None:
         """Run a function on a thread, and call back in the loop."""
 
+    def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
+        """Run a coroutine of the program when the loop ends, and let the loop wait for it.
+
+        :returns: a function that undoes it.
+        """
+
+    def from_thread(self, function: Callable[[], object]) -> bool:
+        """Call a function in the loop, from another thread; :returns: whether the loop runs."""
+
 
 class Driver:
     """Runs an engine in an event loop."""
@@ -74,6 +83,8 @@ class Driver:
         self._is_planned = False
         self._is_running = False
         self.is_stopped = False
+        engine.unsent_bytes = lambda: sum(
+            stream.unsent_bytes() for stream in self._streams.values())
 
     # --- from the shell
 

@@ -47,6 +47,7 @@ class LoopProducer(Generic[C, F]):
         options = self.sender.options
         self._room = AwaitedRoom(
             options.in_flight_max, options.in_flight_bytes_max, self.client.core.tasks)
+        self.client.shell.rooms[options.group] = self._room
         self._is_started = self._is_closed = False
 
     async def __aenter__(self) -> Self:

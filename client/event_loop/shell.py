@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twistmq.client.building import build_client
 from twistmq.client.clock import SystemClock
+from twistmq.client.core.room import Room
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Closed
 from twistmq.client.event_loop.driver import Driver, EventLoop
@@ -29,6 +33,12 @@ log = logging.getLogger("twistmq.client")
 _WATCH_S: Final = 1.0
 _BLOCKED_WARN_S: Final = 1.0
 _BLOCKED_ERROR_S: Final = 60.0
+#: How long the end of the process waits for a loop that runs on another thread, seconds; what it
+#: waits for ends before.
+_END_S: Final = 35.0
+
+#: The shells that run and are not closed.
+_open: set[Shell] = set()
 
 
 class Shell(ABC):
@@ -38,8 +48,13 @@ class Shell(ABC):
         built = build_client(where, SystemClock(), given)
         self.core = built.core
         self._tls = built.tls
+        self._loop: EventLoop
         self._driver: Driver | None = None
         self._watch: _Watch | None = None
+        #: The rooms of the producers, by group, for the end of the loop.
+        self.rooms: dict[str, Room] = {}
+        #: Undoes the plan for the end of the loop.
+        self._forget_end: Callable[[], object] = lambda: None
 
     # --- the loop's part
 
@@ -84,7 +99,48 @@ class Shell(ABC):
             loop = self.make_loop(self._tls)
             self._driver = loop.driver = Driver(self.core.engine, loop)
             self._watch = _Watch(loop)
+            self._loop = loop
+            self._forget_end = loop.at_end(self.finish)
+            _open.add(self)
         return self._driver
+
+    async def finish(self) -> None:
+        """Bring everything to the brokers, because the loop ends; nothing is closed."""
+        if self.core.is_closed:
+            return
+        # Loaded at the end of programs only.
+        from twistmq.client.core.finishing import finish
+
+        # Another part of the program may close the client meanwhile.
+        with suppress(Closed):
+            await self.call(finish(self.core), to_its_end=True)
+        self.tell_lost()
+
+    def tell_lost(self) -> None:
+        """Log that messages of ``send_soon`` will not be sent, because the loop has ended.
+
+        The loop itself tells of those that failed and whose future nothing looked at.
+        """
+        _open.discard(self)
+        for group, room in self.rooms.items():
+            if room.count:
+                log.error("producer group %s: %d messages of send_soon have no answer at the end "
+                          "of the event loop: they may be lost", group, room.count)
+
+    def finish_at_exit(self) -> None:
+        """Do the same at the end of the process; the loop may run on another thread."""
+        done = threading.Event()
+
+        async def finish() -> None:
+            try:
+                await self.finish()
+            finally:
+                done.set()
+
+        if self._loop.from_thread(lambda: self.spawn(finish())):
+            done.wait(_END_S)
+        if self in _open:
+            self.tell_lost()
 
     def wake(self) -> None:
         """Run the core soon, once it runs at all."""
@@ -145,6 +201,9 @@ class Shell(ABC):
             if self._driver is not None:
                 await self.call(self.core.close())
             self.core.is_closed = True
+        _open.discard(self)
+        forget_end, self._forget_end = self._forget_end, lambda: None
+        forget_end()
         if self._watch is not None:
             self._watch.stop()
         if self._driver is not None:
@@ -170,3 +229,10 @@ class _Watch:
         elif late_s > _BLOCKED_WARN_S:
             log.warning("the event loop was blocked for %.1f s", late_s)
         self._begin()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Finish the work of clients whose loop did not tell of its end, or log what is lost."""
+    for shell in list(_open):
+        shell.finish_at_exit()

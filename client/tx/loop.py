@@ -102,6 +102,33 @@ class Loop:
         working.addCallbacks(lambda result: then(result, None),
                              lambda failure: then(None, failure.value))
 
+    def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:
+        """See ``EventLoop``; a reactor waits for what it is told before its shutdown."""
+        add = getattr(self.reactor, "addSystemEventTrigger", None)
+        if add is None:
+            return lambda: None
+        is_fired = False
+
+        def fired() -> Deferred[None]:
+            nonlocal is_fired
+            is_fired = True
+            return Deferred.fromCoroutine(finish())
+
+        trigger = add("before", "shutdown", fired)
+
+        def forget() -> None:
+            if not is_fired:
+                self.reactor.removeSystemEventTrigger(trigger)
+
+        return forget
+
+    def from_thread(self, function: Callable[[], object]) -> bool:
+        """See ``EventLoop``."""
+        if getattr(self.reactor, "running", False):
+            self.reactor.callFromThread(function)
+            return True
+        return False
+
 
 class _HandlerCancelled(BaseException):
     """The worker was cancelled that waited for a handler.

@@ -9,6 +9,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from twistmq.client.core.turns import Turn
 from twistmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -43,12 +44,17 @@ class ConsumerService(Service):
                                              group=self.consumer.member.options.group))
 
     def stopService(self) -> Deferred[None]:
-        """Stop, wait for handlers, commit and leave; fires when all is done."""
+        """Stop, wait for handlers, commit and leave; fires when all is done.
+
+        In a handler of the consumer it fires at once: the rest is done when the handlers end.
+        """
         super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        # In a handler, the end of the run would wait for that handler.
+        is_handling = bool(Turn.of(self.consumer.member))
         self.consumer.stop()
         await self.consumer.close()
-        if self._running is not None:
+        if self._running is not None and not is_handling:
             await self._running

@@ -69,6 +69,8 @@ class MemoryShell(Shell):
         self.core = client.core
         self.client = client
         self._watch = None
+        self.rooms = {}
+        self._forget_end = lambda: None
         self._driver = cast(Driver, _Driver(client))
         self.ends = 0
         self.on_end: Callable[[int], object] = lambda _: None
