@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from twistmq.acl.addresses import AddressPattern, parse_pattern
 from twistmq.acl.errors import AclError
+from twistmq.acl.known_names import NO_NAMES, KnownNames, retry_readings
 from twistmq.acl.permissions import (
-    ADMIN_CODES,
     Permission,
     allows,
     check_resources,
@@ -21,9 +21,15 @@ from twistmq.acl.permissions import (
     parse_resources,
     resource_name,
 )
-from twistmq.acl.resources import DecidingValues
+from twistmq.acl.resources import CLUSTER, DecidingValues, PopRetries, Resource
 from twistmq.broker.api.bodies import Body
-from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, SEND_FORBIDDEN_TOPICS
+from twistmq.broker.api.topics import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    is_light,
+    retry_topic,
+)
 from twistmq.broker.api.wire import Signer
 
 __all__ = ["Account", "PlainAccessConfig", "account_of", "check_config", "config_of", "texts_of"]
@@ -73,9 +79,13 @@ class Account:
     #: that changed makes new accounts, which remember nothing.
     passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
+    #: Whether there is no topic that it may not read.
+    reads_all: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signer", Signer(self.secret_key))
+        object.__setattr__(self, "reads_all", allows(self.default_topic, Permission.SUB) and all(
+            allows(permission, Permission.SUB) for permission in self.permissions.values()))
 
     def note_passed(self, values: DecidingValues) -> None:
         """Remember that one did, unless there is too much of it to remember."""
@@ -86,31 +96,82 @@ class Account:
             self.passed.clear()
         self.passed.add(values)
 
-    def check(self, code: int, needed: Iterable[tuple[str, Permission]]) -> None:
+    def check(
+        self, code: int, needed: Iterable[tuple[Resource, Permission]],
+        names: KnownNames = NO_NAMES,
+    ) -> bool:
         """Let a request pass by returning.
 
         :param code: the request's.
         :param needed: the resources it needs, each with the permission.
+        :param names: the topics and groups that there are.
+        :returns: whether the same request will pass as long as the account stays as it is; if not,
+            a new topic or group could change that.
         :raises AclError: when the account may not do that.
         """
         if self.is_admin:
-            return
-        if code in ADMIN_CODES:
-            raise AclError(f"Need admin permission for request code={code}, "
-                           f"but accessKey={self.access_key} is not")
+            return True
+        is_lasting = True
         for resource, permission in needed:
-            if not allows(self._owned(resource), permission):
+            if resource is CLUSTER:
+                raise AclError(f"Need admin permission for request code={code}, "
+                               f"but accessKey={self.access_key} is not")
+            if isinstance(resource, PopRetries):
+                group = retry_topic(resource.group)
+                if group not in self.permissions:
+                    name = f"{group}_{resource.topic}"
+                    is_lasting &= self._check_readings(name, names, resource)
+                continue
+            if not allows(self._owned(resource, names), permission):
                 raise AclError(f"No default permission for {resource_name(resource)}")
+            if resource.startswith(RETRY_GROUP_TOPIC_PREFIX) and resource not in self.permissions:
+                is_lasting &= self._check_readings(resource, names)
+        return is_lasting
 
-    def _owned(self, resource: str) -> Permission:
+    def _check_readings(
+        self, name: str, names: KnownNames, known: PopRetries | None = None
+    ) -> bool:
+        """Check every group and topic whose retries a topic may have that no row names.
+
+        :param name: a topic ``%RETRY%...``.
+        :param known: the group and the topic that were checked already.
+        :returns: whether the name can be read in no other way, now or later.
+        :raises AclError: when the account may not read one of these topics, or act for a group.
+        """
+        is_lasting = True
+        for group, topic in retry_readings(name):
+            if known is not None and (topic, group) == known:
+                continue
+            is_lasting = False
+            group_resource = retry_topic(group)
+            if not ((group_resource in self.permissions or names.has_group(group))
+                    and (topic in self.permissions or names.has_topic(topic))):
+                continue
+            if not (allows(self._owned(group_resource, names), Permission.SUB)
+                    and allows(self._owned(topic, names), Permission.SUB)):
+                raise AclError(
+                    f"No default permission for {resource_name(name)}: the topic {name} may have "
+                    f"retries of the group {group} and the topic {topic}")
+        return is_lasting
+
+    def _owned(self, resource: str, names: KnownNames) -> Permission:
         owned = self.permissions.get(resource)
         if owned is not None:
             return owned
-        # Differs from Apache: a default opens no topic where all topics' messages wait.
-        if resource in SEND_FORBIDDEN_TOPICS:
+        if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            # Differs from Apache: the broker itself acts for these groups.
+            is_brokers = resource.startswith(SYSTEM_GROUP_PREFIX, len(RETRY_GROUP_TOPIC_PREFIX))
+            return Permission.DENY if is_brokers else self.default_group
+        # Differs from Apache: a default opens no topic where messages of other topics are.
+        if resource.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            group = self._owned(
+                retry_topic(resource.removeprefix(DLQ_GROUP_TOPIC_PREFIX)), names)
+            return self.default_topic if allows(group, Permission.SUB) else Permission.DENY
+        if names.is_internal(resource):
             return Permission.DENY
-        is_group = resource.startswith(RETRY_GROUP_TOPIC_PREFIX)
-        return self.default_group if is_group else self.default_topic
+        if not self.reads_all and (is_light(resource) or names.is_shared(resource)):
+            return Permission(self.default_topic.value & ~Permission.SUB.value)
+        return self.default_topic
 
 
 def check_config(config: PlainAccessConfig) -> None:

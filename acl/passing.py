@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.api import RequestCode
 from twistmq.broker.api.wire import ACCESS_KEY, TIMER_DEL_UNIQKEY
+from twistmq.broker.api.wire import properties as names
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Request
@@ -28,6 +29,8 @@ _GROUP: Final = "a"
 _TOPIC: Final = "b"
 _PROPERTIES: Final = "i"
 _BATCH: Final = "m"
+#: The property that names light queues, which are topics too.
+_LIGHT_QUEUES: Final = names.INNER_MULTI_DISPATCH
 
 
 def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any]) -> int:
@@ -61,7 +64,8 @@ def passing_sends(requests: Sequence[Request[Any]], accounts: Mapping[str, Any])
                 break
             last_group, last_topic = group, topic
         properties, batch = texts.get(_PROPERTIES), texts.get(_BATCH)
-        if (properties is not None and TIMER_DEL_UNIQKEY in properties) or (
+        if (properties is not None and (
+                TIMER_DEL_UNIQKEY in properties or _LIGHT_QUEUES in properties)) or (
                 batch is not None and batch != "false"):
             break
         if not texts.are_signed_by(signer, request.body):

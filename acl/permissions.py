@@ -1,4 +1,4 @@
-"""Permissions of accounts for topics and groups, and the requests for administrators.
+"""Permissions of accounts for topics and groups.
 
 A group's permission is kept under its retry topic's name, in one table with the topics', and a
 resource without a row of its own has the account's default. DENY wins over everything, and a text
@@ -14,11 +14,10 @@ from enum import IntFlag
 from typing import Final
 
 from twistmq.acl.errors import AclError
-from twistmq.broker.api import RequestCode
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 
-__all__ = ["ADMIN_CODES", "Permission", "allows", "check_resources", "parse_permission",
-           "parse_resources", "resource_name"]
+__all__ = ["Permission", "allows", "check_resources", "parse_permission", "parse_resources",
+           "resource_name"]
 
 
 class Permission(IntFlag):
@@ -37,28 +36,6 @@ _BY_NAME: Final = {
     "DENY": Permission.DENY, "PUB": Permission.PUB, "SUB": Permission.SUB,
     "PUB|SUB": Permission.PUB | Permission.SUB, "SUB|PUB": Permission.PUB | Permission.SUB,
 }
-
-#: Differs from Apache: its list ends with 207. The codes behind do the same as those before, and
-#: an account that may write the accounts, or read their keys, would be whatever it likes. Those
-#: behind them are about the broker as a whole, or all groups; the last three would send a slave to
-#: a master of the account's choice.
-ADMIN_CODES: Final = frozenset({
-    RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_BROKER_CONFIG,
-    RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-    RequestCode.GET_BROKER_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET,
-    RequestCode.RESUME_CHECK_HALF_MESSAGE, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-    RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.DELETE_EXPIRED_COMMITLOG,
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.EXCHANGE_BROKER_HA_INFO,
-    RequestCode.RESET_MASTER_FLUSH_OFFSET,
-})
-
 
 def allows(owned: Permission, needed: Permission) -> bool:
     """Whether one permission includes the other."""

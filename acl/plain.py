@@ -6,8 +6,7 @@ aclEnable nothing is read and no request costs more.
 
 The scheme signs the content of a request and nothing else: connections are not encrypted, answers
 are not signed, and a recorded request passes when it is sent again unchanged,
-in Apache's broker as well. A request that reads a message by its place in the log (33, 36) needs no
-permission for its topic, there as here.
+in Apache's broker as well.
 
 Source: BrokerController.initialAcl, PlainAccessValidator, AclFileWatchService @4.9.4.
 """
@@ -107,9 +106,14 @@ class Plugin:
     def provide_access_validators(self) -> Sequence[IAccessValidator] | None:
         if self._table is None:
             return None
+        from twistmq.acl.known_names import KnownNames
         from twistmq.acl.validator import PlainAccessValidator
 
-        return (PlainAccessValidator(self._table),)
+        broker = self._broker
+        return (PlainAccessValidator(self._table, KnownNames(
+            lambda name: broker.topic_config.get(name) is not None,
+            broker.subscription_group.has, broker.send_forbidden_topics,
+            f"{broker.cluster_name}_REPLY_TOPIC")),)
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:

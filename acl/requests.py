@@ -4,7 +4,7 @@
     51  delete an account                54  all accounts, their secret keys among them
     53  set white addresses
 
-Only administrators may send these, but for 52. A change is in the file and holds when the answer
+Only administrators may send these. A change is in the file and holds when the answer
 leaves.
 
 Source: AdminBrokerProcessor @4.9.4.

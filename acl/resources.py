@@ -1,48 +1,63 @@
-"""Which topics and groups a request needs, by its code.
+"""The resources of a request and the permissions of ACL 1.0 that it needs, by its code.
 
-    10, 310, 320                   the topic: PUB; a retry topic: SUB on its group and the sender's
-    10, 310, 320, 324, 325         a message that takes back a timed one: the topic of that, as well
-    370                            the topic: PUB
-    36                             the group: SUB
-    11, 361, 200050 to 200055      topic and group: SUB; the group's topic of retries counts as its
-                                   topic
-    200151                         topic and group of each acknowledgement: SUB
-    12                             the topic: SUB
-    15, 222, 309                   group and topic: SUB
-    314                            the group that is moved, and the topic: SUB
-    34                             each consumer group and each topic it subscribes to: SUB
-    35, 38                         the consumer group: SUB
-    41, 42                         the group, and the topic of each queue: SUB
-    321, 400, 401                  group and topic: SUB
+The table ``access_table`` decides about a code. This module finds the resources: in the fields of
+the header, in the body, and in the properties of messages. A group stands under the name of its
+retry topic, so that topics and groups are in one table.
 
-Any other request needs no more than an account, but handlers ask for more when they see what a
-request touches: see ``IResourceValidator``. Groups stand under their retry topics' names.
-
-Differs from Apache: 361 and POP's codes read messages, or keep them from others, as 11 does, 222
-and 314 move a group as 15 does, 309 has it consume, 41, 42, 400, 401 say who reads what, 321 shows
-it, 370 and TIMER_DEL_UNIQKEY delete, but no broker of Apache's asks; and a send to a retry topic
-needs the group whose topic it is, where Apache's broker believes the sender's word which group that
-is.
+A request of a code without a row needs no more than an account. Handlers ask for more when they see
+what a request touches: see ``IResourceValidator``.
 
 Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from twistmq.acl.access_table import ACCESS, Action, CodeAccess, Kind, needs_administrator
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
 from twistmq.broker.api import BrokerError, RequestCode, parse_properties
-from twistmq.broker.api.bodies import Body, HeartbeatData, UnlockBatchRequestBody
+from twistmq.broker.api.bodies import (
+    Body,
+    CheckClientRequestBody,
+    HeartbeatData,
+    UnlockBatchRequestBody,
+)
 from twistmq.broker.api.errors import WireError
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 from twistmq.broker.api.wire import TIMER_DEL_UNIQKEY, decode_batch
+from twistmq.broker.api.wire import properties as names
 
-__all__ = ["DecidingValues", "Fields", "deciding_values", "needed_resources", "touched_resources"]
+__all__ = ["CLUSTER", "DecidingValues", "Fields", "Needed", "PopRetries", "Resource",
+           "deciding_values", "needed_resources", "touched_resources"]
+
+
+class _Whole(Enum):
+    """A resource that is not one topic or one group."""
+
+    CLUSTER = "cluster"
+
+
+class PopRetries(NamedTuple):
+    """The topic of what a group popped of a topic and did not acknowledge.
+
+    A pop of the topic gives out its messages, too. The topic and the group are needed by
+    themselves; this stands for all others that the name of the topic of retries could mean.
+    """
+
+    topic: str
+    group: str
+
+
+CLUSTER: Final = _Whole.CLUSTER
+#: A topic, or the retry topic of a group.
+Resource = str | PopRetries | _Whole
 
 
 class Fields(Protocol):
@@ -52,7 +67,7 @@ class Fields(Protocol):
         """A field's text; None when it was not sent."""
 
 
-Needed = dict[str, Permission]
+Needed = dict[Resource, Permission]
 #: A request's code, and the topic and the group that it names.
 DecidingValues = tuple[int, str | None, str | None]
 
@@ -87,15 +102,29 @@ def _reads(topic: str | None, group: str | None) -> Needed:
     return resources
 
 
+def _named(
+    topic_permission: Permission, group_permission: Permission, topic: str | None,
+    group: str | None,
+) -> Needed:
+    resources: Needed = {}
+    if topic is not None:
+        resources[topic] = topic_permission
+    if group is not None:
+        resources[retry_topic(group)] = group_permission
+    return resources
+
+
 def _pops(topic: str | None, group: str | None) -> Needed:
-    return _reads(topic, group) if topic is None or group is None else _popped(topic, group)
+    if topic is None or group is None:
+        return _reads(topic, group)
+    return {**_popped(topic, group), PopRetries(_popped_topic(topic, group), group): Permission.SUB}
 
 
 def _old_send(fields: Fields, body: bytes) -> Needed:
     needed = {**_sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup")),
-              **_taken_back(fields.get("properties"))}
-    if _MARK in body and _is_batch(fields, "batch"):
-        needed |= _batch_taken_back(body)
+              **_named_by_properties(fields.get("properties"))}
+    if _has_mark(body) and _is_batch(fields, "batch"):
+        needed |= _named_by_batch(body)
     return needed
 
 
@@ -109,12 +138,20 @@ def _is_said_later(topic: str | None, group: str | None) -> Needed:
     return {}
 
 
-def _taken_back(properties: str | None) -> Needed:
-    """The permission for a message that recalls a timed one.
+def _named_by_properties(properties: str | None) -> Needed:
+    """The permissions for what the properties of a message name.
 
-    :raises AclError: when it could be one of too many topics.
+    :raises AclError: when that could be one of too many topics, or is too many of them.
     """
-    text = parse_properties(properties or "").get(TIMER_DEL_UNIQKEY)
+    if properties is None:
+        return {}
+    fields = parse_properties(properties)
+    return {**_taken_back(fields.get(TIMER_DEL_UNIQKEY)),
+            **_light_queues(fields.get(names.INNER_MULTI_DISPATCH))}
+
+
+def _taken_back(text: str | None) -> Needed:
+    """The permission for a message that recalls a timed one."""
     if text is None:
         return {}
     # A plus may be part of the topic's name and of the message's key: each could be meant.
@@ -127,15 +164,23 @@ def _taken_back(properties: str | None) -> Needed:
     return resources
 
 
-def _batch_taken_back(body: bytes) -> Needed:
-    """The resources of the recalls in a batch of messages."""
+def _light_queues(text: str | None) -> Needed:
+    """The permissions for a message that goes into light queues."""
+    resources: Needed = {}
+    for name in filter(None, (text or "").split(",")):
+        resources |= _sends(name)
+    return resources
+
+
+def _named_by_batch(body: bytes) -> Needed:
+    """The resources that the properties of the messages of a batch name."""
     try:
         messages = decode_batch(body)
     except BrokerError as error:
         raise AclError(str(error)) from None
     resources: Needed = {}
     for _, _, properties in messages:
-        resources |= _taken_back(properties)
+        resources |= _named_by_properties(properties)
     return resources
 
 
@@ -156,7 +201,40 @@ def _assigns(fields: Fields, body: bytes) -> Needed:
         asked = _Assignment.decode(body)
     except WireError as error:
         raise AclError(str(error)) from None
-    return _pops(asked.topic, asked.consumer_group)
+    if asked.topic is None or asked.consumer_group is None:
+        return _reads(asked.topic, asked.consumer_group)
+    return _popped(asked.topic, asked.consumer_group)
+
+
+def _checks_client(fields: Fields, body: bytes) -> Needed:
+    """The permission to ask whether the broker takes a subscription."""
+    if not body:
+        return {}
+    try:
+        asked = CheckClientRequestBody.decode(body)
+    except WireError as error:
+        raise AclError(str(error)) from None
+    subscription = asked.subscription_data
+    return _reads(None if subscription is None else subscription.topic, asked.group)
+
+
+def _running_info(fields: Fields, body: bytes) -> Needed:
+    """The permission to ask what a consumer does; stacks show all of its process."""
+    needed = _reads(None, fields.get("consumerGroup"))
+    if (fields.get("jstackEnable") or "false").lower() != "false":
+        needed[CLUSTER] = Permission.ANY
+    return needed
+
+
+def _consume_stats(fields: Fields, body: bytes) -> Needed:
+    topics = [fields.get("topic"), *(fields.get("topicList") or "").split(";")]
+    needed: Needed = {topic: Permission.ANY for topic in topics if topic}
+    return {**needed, **_reads(None, fields.get("consumerGroup"))}
+
+
+def _clones(fields: Fields, body: bytes) -> Needed:
+    return {**_reads(fields.get("topic"), fields.get("srcGroup")),
+            **_reads(None, fields.get("destGroup"))}
 
 
 def _heartbeat(fields: Fields, body: bytes) -> Needed:
@@ -197,7 +275,7 @@ def _batch_ack(fields: Fields, body: bytes) -> Needed:
         # The handler takes the later one of two names: each could be meant.
         for topic in {ack.t, ack.topic} - {""} or {""}:
             for group in {ack.c, ack.consumer_group} - {""} or {""}:
-                resources |= _popped(topic, group)
+                resources |= _pops(topic, group)
     return resources
 
 
@@ -221,48 +299,61 @@ class _BatchAcks(msgspec.Struct):
     acks: list[_BatchAck] = msgspec.field(default_factory=list)
 
 
-_PULL: Final = _Row("topic", "consumerGroup", _reads)
-_POP: Final = _Row("topic", "consumerGroup", _pops)
-#: No field of that name: the row has no topic, or no group.
-_NONE: Final = ""
-_MARK: Final = TIMER_DEL_UNIQKEY.encode("ascii")
+#: The properties of a message that name topics, as they stand in bodies.
+_MARKS: Final = (TIMER_DEL_UNIQKEY.encode("ascii"), names.INNER_MULTI_DISPATCH.encode("ascii"))
 #: Parts of a text TIMER_DEL_UNIQKEY: one with more is no message's.
 _PLUS_MAX: Final = 8
+_OF_ACTION: Final = {
+    Action.PUB: Permission.PUB, Action.SUB: Permission.SUB, Action.GET: Permission.ANY}
 
-_ROWS: Final[dict[int, _Row]] = {
-    RequestCode.SEND_MESSAGE_V2: _Row("b", "a", _sends, "i", "m"),
-    RequestCode.SEND_BATCH_MESSAGE: _Row("b", "a", _sends, "i", "m"),
-    RequestCode.SEND_REPLY_MESSAGE: _Row(_NONE, _NONE, _is_said_later, "properties"),
-    RequestCode.SEND_REPLY_MESSAGE_V2: _Row(_NONE, _NONE, _is_said_later, "i"),
-    RequestCode.RECALL_MESSAGE: _Row("topic", _NONE, _sends),
-    RequestCode.CONSUMER_SEND_MSG_BACK: _Row(_NONE, "group", _reads),
-    RequestCode.PULL_MESSAGE: _PULL,
-    RequestCode.LITE_PULL_MESSAGE: _PULL,
-    RequestCode.POP_MESSAGE: _POP,
-    RequestCode.PEEK_MESSAGE: _POP,
-    RequestCode.ACK_MESSAGE: _POP,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POP,
-    RequestCode.NOTIFICATION: _POP,
-    RequestCode.POLLING_INFO: _POP,
-    RequestCode.QUERY_MESSAGE: _Row("topic", _NONE, _reads),
-    RequestCode.QUERY_CONSUME_QUEUE: _PULL,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _PULL,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _Row("topic", "group", _reads),
-    RequestCode.CLONE_GROUP_OFFSET: _Row("topic", "destGroup", _reads),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _PULL,
-    RequestCode.UNREGISTER_CLIENT: _Row(_NONE, "consumerGroup", _reads),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _Row(_NONE, "consumerGroup", _reads),
-}
-#: Of the codes whose requests say it by more fields, or in their body.
+_POPS_CODES: Final = frozenset({
+    RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO})
+#: Of sends: the fields of the group, of the properties, and of whether the body is a batch.
+_SENDS_FIELDS: Final = {
+    RequestCode.SEND_MESSAGE_V2: ("a", "i", "m"), RequestCode.SEND_BATCH_MESSAGE: ("a", "i", "m"),
+    RequestCode.RECALL_MESSAGE: ("", "", "")}
+#: Of the codes whose requests say it by more fields than a topic and a group, or in their body.
 _OTHERS: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
     RequestCode.SEND_MESSAGE: _old_send,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
     RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.CHECK_CLIENT_CONFIG: _checks_client,
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.QUERY_ASSIGNMENT: _assigns,
     RequestCode.SET_MESSAGE_REQUEST_MODE: _assigns,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
+    RequestCode.GET_CONSUME_STATS: _consume_stats,
+    RequestCode.CLONE_GROUP_OFFSET: _clones,
 }
+
+
+def _row(code: int, access: CodeAccess) -> _Row:
+    """How the requests of a code are read whose header names all that they need."""
+    fields = {need.kind: need.field for need in access.needs}
+    permissions = {need.kind: _OF_ACTION[need.action] for need in access.needs}
+    topic, group = fields.get(Kind.TOPIC, ""), fields.get(Kind.GROUP, "")
+    if code in _SENDS_FIELDS:
+        return _Row(topic, _SENDS_FIELDS[RequestCode(code)][0], _sends,
+                    *_SENDS_FIELDS[RequestCode(code)][1:])
+    if code in _POPS_CODES:
+        return _Row(topic, group, _pops)
+    return _Row(topic, group, partial(_named, permissions.get(Kind.TOPIC, Permission.SUB),
+                                      permissions.get(Kind.GROUP, Permission.SUB)))
+
+
+def _rows() -> Iterator[tuple[int, _Row]]:
+    # The handlers of reply messages ask for their topic, unless it is that of the cluster.
+    yield RequestCode.SEND_REPLY_MESSAGE, _Row("", "", _is_said_later, "properties")
+    yield RequestCode.SEND_REPLY_MESSAGE_V2, _Row("", "", _is_said_later, "i")
+    said = {*_OTHERS, RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+    for code, access in ACCESS.items():
+        if code not in said and access.needs and not needs_administrator(code):
+            yield code, _row(code, access)
+
+
+_ROWS: Final = dict(_rows())
 
 
 def touched_resources(
@@ -278,6 +369,10 @@ def touched_resources(
         resources |= _sends(topic)
     for group in groups:
         resources |= _reads(None, group)
+        for topic in consumes:
+            popped = _popped_topic(topic, group)
+            if popped != topic:
+                resources[PopRetries(popped, group)] = Permission.SUB
         consumes = [_popped_topic(topic, group) for topic in consumes]
     for topic in consumes:
         resources |= _reads(topic, None)
@@ -290,20 +385,25 @@ def deciding_values(code: int, fields: Fields, body: bytes) -> DecidingValues | 
     :returns: None when that is more than a topic and a group.
     """
     row = _ROWS.get(code)
-    if row is None or (row.properties_field and _takes_back(row, fields, body)):
+    if row is None or (row.properties_field and _names_more(row, fields, body)):
         return None
     return code, fields.get(row.topic_field), fields.get(row.group_field)
 
 
-def _takes_back(row: _Row, fields: Fields, body: bytes) -> bool:
-    """Whether a send may take back a timed message."""
-    return (TIMER_DEL_UNIQKEY in (fields.get(row.properties_field) or "")
-            or _batch_takes_back(row, fields, body))
+def _names_more(row: _Row, fields: Fields, body: bytes) -> bool:
+    """Whether the properties of a send may name other topics."""
+    properties = fields.get(row.properties_field) or ""
+    return (TIMER_DEL_UNIQKEY in properties or names.INNER_MULTI_DISPATCH in properties
+            or _batch_names_more(row, fields, body))
 
 
-def _batch_takes_back(row: _Row, fields: Fields, body: bytes) -> bool:
-    """Whether one of a batch may."""
-    return bool(row.batch_field) and _is_batch(fields, row.batch_field) and _MARK in body
+def _batch_names_more(row: _Row, fields: Fields, body: bytes) -> bool:
+    """Whether the properties of a message of a batch may."""
+    return bool(row.batch_field) and _is_batch(fields, row.batch_field) and _has_mark(body)
+
+
+def _has_mark(body: bytes) -> bool:
+    return any(mark in body for mark in _MARKS)
 
 
 def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
@@ -315,10 +415,12 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     row = _ROWS.get(code)
     if row is not None:
         needed = row.needed(fields.get(row.topic_field), fields.get(row.group_field))
-        if row.properties_field and _takes_back(row, fields, body):
-            needed = {**needed, **_taken_back(fields.get(row.properties_field))}
-            if _batch_takes_back(row, fields, body):
-                needed |= _batch_taken_back(body)
+        if row.properties_field and _names_more(row, fields, body):
+            needed = {**needed, **_named_by_properties(fields.get(row.properties_field))}
+            if _batch_names_more(row, fields, body):
+                needed |= _named_by_batch(body)
         return needed
+    if needs_administrator(code):
+        return {CLUSTER: Permission.ANY}
     other = _OTHERS.get(code)
     return {} if other is None else other(fields, body)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from zope.interface import implementer
 
 from twistmq.acl.errors import AccessDenied, AclError
+from twistmq.acl.known_names import NO_NAMES, KnownNames
 from twistmq.acl.passing import passing_sends
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import (
@@ -27,7 +28,13 @@ from twistmq.acl.resources import (
     touched_resources,
 )
 from twistmq.acl.table import AccountTable
-from twistmq.broker.api import IResourceValidator, IRunValidator, Request
+from twistmq.broker.api import (
+    IClientValidator,
+    IResourceValidator,
+    IRunValidator,
+    Request,
+    RequestCode,
+)
 from twistmq.broker.api.errors import HeaderError
 from twistmq.broker.api.topics import TRACE_TOPIC
 from twistmq.broker.api.wire import ACCESS_KEY
@@ -37,12 +44,16 @@ __all__ = ["PlainAccessValidator"]
 _PUB: Final = Permission.PUB
 
 
-@implementer(IResourceValidator, IRunValidator)
+@implementer(IClientValidator, IResourceValidator, IRunValidator)
 class PlainAccessValidator:
-    """Checks requests against the accounts of a table."""
+    """Checks requests against the accounts of a table.
 
-    def __init__(self, table: AccountTable) -> None:
+    :param names: the topics and groups that the broker has.
+    """
+
+    def __init__(self, table: AccountTable, names: KnownNames = NO_NAMES) -> None:
         self._table = table
+        self._names = names
 
     def passing(self, requests: Sequence[Request[Any]]) -> int:
         """Count the first requests that certainly pass."""
@@ -82,8 +93,8 @@ class PlainAccessValidator:
             if needed.get(TRACE_TOPIC) is _PUB:
                 # Other permissions, such as for the topic of a recalled message, are still needed.
                 needed = {name: each for name, each in needed.items() if name != TRACE_TOPIC}
-            account.check(code, needed.items())
-            if values is not None:
+            is_lasting = account.check(code, needed.items(), self._names)
+            if values is not None and is_lasting:
                 account.note_passed(values)
         except (AclError, HeaderError) as error:
             raise AccessDenied(str(error)) from None
@@ -105,9 +116,34 @@ class PlainAccessValidator:
             white = account.white_address
             if not (white.text and white.matches(host)):
                 account.check(request.command.code,
-                              touched_resources(publishes, consumes, groups).items())
+                              touched_resources(publishes, consumes, groups).items(), self._names)
         except (AclError, HeaderError) as error:
             raise AccessDenied(str(error)) from None
+
+    def owner_of(self, request: Request[Any]) -> str | None:
+        """The access key of a request that passed; None: its address is white for all."""
+        table = self._table
+        if table.has_white and table.is_white(host_of(request.channel.remote_address)):
+            return None
+        return request.command.fields().get(ACCESS_KEY)
+
+    def may_publish(self, owner: str | None, address: str, topic: str) -> bool:
+        """Whether the client of an account may send to a topic now."""
+        table, host = self._table, host_of(address)
+        if table.has_white and table.is_white(host):
+            return True
+        account = None if owner is None else table.accounts.get(owner)
+        if account is None:
+            return False
+        white = account.white_address
+        if topic == TRACE_TOPIC or (white.text and white.matches(host)):
+            return True
+        try:
+            account.check(RequestCode.SEND_MESSAGE_V2,
+                          touched_resources((topic,), (), ()).items(), self._names)
+        except AclError:
+            return False
+        return True
 
 
 def host_of(address: str) -> str:

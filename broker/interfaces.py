@@ -22,6 +22,7 @@ __all__ = [
     "BroadcastClient",
     "IAccessValidator",
     "IBroadcastOffsets",
+    "IClientValidator",
     "IConsumerFilters",
     "IDirectoryLock",
     "IFilterLanguage",
@@ -110,6 +111,20 @@ class IResourceValidator(IAccessValidator):
         :param consumes: topics whose messages it reads.
         :param groups: consumer groups that it acts for.
         :raises BrokerError: to refuse it; any other exception refuses it as well.
+        """
+
+
+class IClientValidator(IAccessValidator):
+    """A validator that knows whose a client is, for what the broker sends to it unasked."""
+
+    def owner_of(request: Request[Any]) -> str | None:
+        """Return the name of the account that sent a request which passed; None: it needs none."""
+
+    def may_publish(owner: str | None, address: str, topic: str) -> bool:
+        """Return whether a client may send to a topic now.
+
+        :param owner: what ``owner_of`` returned for its heartbeat.
+        :param address: of its connection, ``host:port``.
         """
 
 

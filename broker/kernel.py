@@ -109,6 +109,7 @@ class Kernel:
         self.acknowledgement = self.appender.acknowledgement
         self.append = self.appender.append
         self.require_access = self.dispatcher.require_access
+        self.may_publish = self.dispatcher.may_publish
         #: Stores records on other masters, for a slave that stands in for its own; None: it cannot.
         self.escape: Escape | None = None
         #: Called with the answers of name servers to each registration; there is at least one.
@@ -215,7 +216,8 @@ class Kernel:
             PullRequests(settings, identity, host, tables, providers, hooks, store,
                          self.pull_hold),
             OffsetRequests(store, tables, self.long_answers),
-            ClientRequests(settings, host, tables, providers.filters, self.slices),
+            ClientRequests(settings, host, tables, providers.filters, self.slices,
+                           self.dispatcher),
             TopicRequests(identity, tables, hooks, self.slices),
             QueryRequests(settings, store, self.dispatcher, self.long_answers))
         rows = {row.code: row for part in parts for row in part.handlers()}

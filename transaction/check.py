@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twistmq.broker.api import Broker
+    from twistmq.broker.api.requests import Client
     from twistmq.transaction.metrics import TransactionMetrics
 
 __all__ = ["HalfQueue"]
@@ -290,13 +291,19 @@ class HalfQueue:
         copy = copy_of_half(message, properties, checks=checks)
         self._put_back(copy)
         group = properties.get(names.PGROUP, "")
-        producer = self._broker.clients.available_producer(group)
+        topic = properties.get(names.REAL_TOPIC, "")
+
+        def may_be_asked(client: Client) -> bool:
+            """Whoever is asked gets the message: differs from Apache, which asks every member."""
+            return self._broker.may_publish(client.owner, client.channel.remote_address, topic)
+
+        producer = self._broker.clients.available_producer(group, may_be_asked)
         if producer is None:
             if group not in self._without_producer:
                 self._without_producer.add(group)
-                self.log.warn("no producer of {group} is connected that could say how its half "
-                              "messages ended, the first at {offset}", group=group,
-                              offset=message.queue_offset)
+                self.log.warn("no producer of {group} that may send to {topic} is connected and "
+                              "could say how its half messages ended, the first at {offset}",
+                              group=group, topic=topic, offset=message.queue_offset)
             return
         unique_key = properties.get(names.UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twistmq.broker.interfaces import (
         IAccessValidator,
         IBroadcastOffsets,
+        IClientValidator,
         IConsumerFilters,
         IFilterLanguage,
         IFlowControl,
@@ -58,6 +59,7 @@ __all__ = [
     "Histogram",
     "IAccessValidator",
     "IBroadcastOffsets",
+    "IClientValidator",
     "IConsumerFilters",
     "IFilterLanguage",
     "IFlowControl",
@@ -104,6 +106,7 @@ _HOMES = {
     "Histogram": "twistmq.broker.observe.metrics",
     "IAccessValidator": "twistmq.broker.interfaces",
     "IBroadcastOffsets": "twistmq.broker.interfaces",
+    "IClientValidator": "twistmq.broker.interfaces",
     "IConsumerFilters": "twistmq.broker.interfaces",
     "IFilterLanguage": "twistmq.broker.interfaces",
     "IFlowControl": "twistmq.broker.interfaces",

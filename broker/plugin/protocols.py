@@ -249,6 +249,13 @@ class Broker(Server, Protocol):
     ) -> None:
         """Ask the validators whether a request may touch topics and groups."""
 
+    def may_publish(self, owner: tuple[str | None, ...], address: str, topic: str) -> bool:
+        """Ask the validators whether a client may send to a topic now.
+
+        :param owner: ``Client.owner``.
+        :param address: ``Client.channel.remote_address``.
+        """
+
     def require_readable(
         self, request: Request[Any], message: StoredMessage, groups: Collection[str] = ()
     ) -> None:

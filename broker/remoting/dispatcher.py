@@ -30,7 +30,7 @@ from twistmq.broker.constants import (
     HELD_REQUEST_BYTES,
 )
 from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
-from twistmq.broker.interfaces import IResourceValidator, IRunValidator
+from twistmq.broker.interfaces import IClientValidator, IResourceValidator, IRunValidator
 from twistmq.broker.remoting.messages import (
     AnyHandler,
     Channel,
@@ -56,10 +56,13 @@ if TYPE_CHECKING:
     from twistmq.broker.interfaces import IAccessValidator
     from twistmq.broker.plugin.hooks import Hooks
 
-__all__ = ["Connection", "Dispatcher", "Head"]
+__all__ = ["ClientOwner", "Connection", "Dispatcher", "Head"]
 
 #: The requests at the head of a read that are handled together; the frame behind them, if read.
 Head = tuple[list[Request[Any]], ReadRequest | None]
+
+#: The account of a client by each validator that knows it.
+ClientOwner = tuple[str | None, ...]
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?![\d.eE])')
 _INT32 = range(-2**31, 2**31)
@@ -115,6 +118,8 @@ class Dispatcher:
         self._validators = tuple(validators)
         self._resource_validators = [
             each for each in self._validators if IResourceValidator.providedBy(each)]
+        self._client_validators = [
+            each for each in self._validators if IClientValidator.providedBy(each)]
         #: The validator, if there is one alone, that looks at requests of one read together.
         self._run_validator = self._validators[0] if len(self._validators) == 1 and (
             IRunValidator.providedBy(self._validators[0])) else None
@@ -144,6 +149,20 @@ class Dispatcher:
         """
         for validator in self._resource_validators:
             validator.require(request, publishes, consumes, groups)
+
+    def owner_of(self, request: Request[Any]) -> ClientOwner:
+        """Return whose the client is that sent a request; empty without access control."""
+        return tuple([each.owner_of(request) for each in self._client_validators])
+
+    def may_publish(self, owner: ClientOwner, address: str, topic: str) -> bool:
+        """Return whether a client may send to a topic now: all validators must agree.
+
+        :param owner: what ``owner_of`` returned; empty, if there was no access control then.
+        :param address: of its connection, ``host:port``.
+        """
+        owners = owner or (None,) * len(self._client_validators)
+        return all(each.may_publish(name, address, topic) for each, name in zip(
+            self._client_validators, owners, strict=True))
 
     def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
         """A dispatcher for another port: the same checks and hooks, other rows."""

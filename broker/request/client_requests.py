@@ -17,6 +17,7 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.host import Host
+from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import FilterLanguages, is_tag_type
@@ -48,9 +49,10 @@ class ClientRequests:
 
     def __init__(
         self, settings: Settings, host: Host, tables: Tables, filters: FilterLanguages,
-        slices: Lane,
+        slices: Lane, dispatcher: Dispatcher,
     ) -> None:
         self._host = host
+        self._dispatcher = dispatcher
         self._tables = tables
         self._filters = filters
         self._slices = slices
@@ -92,7 +94,7 @@ class ClientRequests:
         language = request.command.language
         client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
                         request.command.version, request.now_ms,
-                        self._host.steady.awake_ms())
+                        self._host.steady.awake_ms(), self._dispatcher.owner_of(request))
         sub_change = heartbeat.heartbeat_fingerprint == 0
         topics_before = self._tables.topic_config.data_version.counter
         known = clients.group_count(request.channel)

@@ -60,6 +60,8 @@ class Client:
     last_heartbeat_ms: int
     #: The same by the clock for the silence of peers, ms.
     heard_ms: int
+    #: Its account by each validator that knows accounts; empty without access control.
+    owner: tuple[str | None, ...] = ()
 
 
 @dataclass(slots=True)
@@ -144,15 +146,25 @@ class ClientTable:
         return members.find(client_id) if members else None
 
     def find_producer(self, client_id: str) -> Client | None:
-        """The producer of a client id that came last and whose connection is there."""
-        for client in reversed(self._producers_by_id.get(client_id, {}).values()):
-            if client.channel.active:
-                return client
-        return None
+        """The producer of a client id that came last and whose connection is there.
 
-    def available_producer(self, group: str) -> Client | None:
-        """Any live producer of a group, another one each time."""
-        clients = [c for c in self.producers.get(group, {}).values() if c.channel.active]
+        Differs from Apache: a client id belongs to the account that came with it first, as long as
+        a connection of that account lives. Others may say that the id is theirs, but they get
+        nothing that is sent to it.
+        """
+        live = [client for client in self._producers_by_id.get(client_id, {}).values()
+                if client.channel.active]
+        return next((client for client in reversed(live) if client.owner == live[0].owner), None)
+
+    def available_producer(
+        self, group: str, may_be_asked: Callable[[Client], bool] | None = None
+    ) -> Client | None:
+        """Any live producer of a group, another one each time.
+
+        :param may_be_asked: the producers that count; None: all of them.
+        """
+        clients = [client for client in self.producers.get(group, {}).values()
+                   if client.channel.active and (may_be_asked is None or may_be_asked(client))]
         if not clients:
             return None
         self._next_producer += 1
@@ -185,8 +197,13 @@ class ClientTable:
         clients[client.channel.channel_id] = client
         if known is not None and known.client_id != client.client_id:
             self._forget_id(group, known)
-        self._producers_by_id.setdefault(client.client_id, {})[
-            group, client.channel.channel_id] = client
+        same_id = self._producers_by_id.setdefault(client.client_id, {})
+        if known is None and any(other.owner != client.owner for other in same_id.values()):
+            self.log.warn("a producer of {group} at {peer} says that it is {client}, which is a "
+                          "client of another account: it gets no reply messages",
+                          group=group, peer=client.channel.remote_address,
+                          client=client.client_id)
+        same_id[group, client.channel.channel_id] = client
         if known is None:
             self.space.set(client.channel.channel_id, producer_key(group), producer_size(group))
             self._on_change(ClientChange(ChangeKind.REGISTER, group, False, client))

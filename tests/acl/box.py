@@ -83,13 +83,20 @@ class AclTestCase(SynchronousTestCase):
 
         :param signed_body: None: the body.
         """
-        extra: dict[str, str] = {}
+        fields = ext_fields_of(header) if header else {}
+        return self.ask_fields(keys, code, fields, body, peer=peer, signed_body=signed_body)
+
+    def ask_fields(
+        self, keys: tuple[str, str] | None, code: int, fields: Mapping[str, str],
+        body: bytes = b"", *, peer: Peer | None = None, signed_body: bytes | None = None,
+    ) -> RemotingCommand:
+        """Send a request with these fields, whether or not its code has a header of them."""
+        extra = dict(fields)
         if keys is not None:
             extra["AccessKey"] = keys[0]
-            fields = {**(ext_fields_of(header) if header else {}), **extra}
-            content = request_content(fields, body if signed_body is None else signed_body, VERSION)
+            content = request_content(extra, body if signed_body is None else signed_body, VERSION)
             extra["Signature"] = signature_of(content, keys[1])
-        reply = self.box.send(peer or self.peer(), code, header, body, extra_fields=extra)
+        reply = self.box.send(peer or self.peer(), code, None, body, extra_fields=extra)
         assert reply is not None, "the reply waits"
         return reply
 

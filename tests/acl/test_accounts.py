@@ -8,7 +8,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.accounts import Account, PlainAccessConfig, account_of, check_config, config_of
 from twistmq.acl.errors import AclError
+from twistmq.acl.known_names import KnownNames, retry_readings
 from twistmq.acl.permissions import Permission
+from twistmq.acl.resources import CLUSTER, PopRetries
 from twistmq.broker.codes import RequestCode
 
 SECRET = "secret-of-alice"
@@ -48,15 +50,113 @@ class CheckTests(SynchronousTestCase):
         """Who is given nothing has nothing."""
         account = account_of(config())
         self.assertEqual(fault(account, 11, t=Permission.SUB), "No default permission for topic:t")
-        self.assertEqual(fault(account, RequestCode.GET_BROKER_RUNTIME_INFO), "")
+        self.assertEqual(fault(account, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER), "")
 
     def test_admin_codes(self) -> None:
         """Administrators alone change what brokers have; they pass everything."""
         admin = account_of(config(admin=True, default_topic_perm="DENY", topic_perms=["t=DENY"]))
-        self.assertEqual(fault(admin, 17, t=Permission.PUB), "")
+        admin.check(17, {"t": Permission.PUB, CLUSTER: Permission.ANY}.items())
+        error = self.assertRaises(AclError, account_of(config()).check, 17,
+                                  {CLUSTER: Permission.ANY}.items())
         self.assertEqual(
-            fault(account_of(config()), 17),
-            "Need admin permission for request code=17, but accessKey=alice-key is not")
+            str(error), "Need admin permission for request code=17, but accessKey=alice-key is not")
+
+
+def names(topics: str, groups: str) -> KnownNames:
+    """A broker that has these topics and groups."""
+    return KnownNames(topics.split().__contains__, groups.split().__contains__,
+                      reply_topic="C_REPLY_TOPIC")
+
+
+class DefaultTests(SynchronousTestCase):
+    """A default permission opens no place where messages of what is denied are."""
+
+    def is_allowed(self, account: Account, resource: str | PopRetries, known: KnownNames,
+                   permission: Permission = Permission.SUB) -> bool:
+        try:
+            account.check(11, [(resource, permission)], known)
+        except AclError:
+            return False
+        return True
+
+    def test_readings_of_a_retry_topic(self) -> None:
+        """A separator may be a part of either name, but neither name is empty."""
+        self.assertEqual(list(retry_readings("%RETRY%a_b+c")), [("a", "b+c"), ("a_b", "c")])
+        for name in ("%RETRY%a", "%RETRY%_a", "%RETRY%a_", "%RETRY%", "%RETRY%" + "_" * 300):
+            self.assertEqual(list(retry_readings(name)), [], msg=name)
+
+    def test_retries_of_pops_of_what_is_denied(self) -> None:
+        """The retries of a group and a topic are open to whoever may read both of them."""
+        account = account_of(config(default_group_perm="SUB", topic_perms=["a=PUB|SUB"],
+                                    group_perms=["denied=DENY"]))
+        there = names("a b", "denied other")
+        for name, is_allowed in (
+            ("denied_b", False), ("denied+b", False), ("denied_a", False), ("other_b", False),
+            ("other_a", True), ("other_c", True), ("my_group", True), ("nobody_b", True),
+        ):
+            self.assertEqual(self.is_allowed(account, f"%RETRY%{name}", there), is_allowed, name)
+
+    def test_a_row_of_its_own_opens_a_group_with_a_separator(self) -> None:
+        """What an operator wrote down is about that group, and counts."""
+        account = account_of(config(topic_perms=["order=SUB"], group_perms=["pay_order=SUB"]))
+        there = names("order", "pay pay_order")
+        for resource in ("%RETRY%pay_order", PopRetries("order", "pay_order")):
+            self.assertTrue(self.is_allowed(account, resource, there), str(resource))
+        self.assertFalse(self.is_allowed(account, "%RETRY%pay", there))
+
+    def test_a_pop_that_reads_the_retries_of_others(self) -> None:
+        """The topic of retries that a pop reads too may be that of another group and topic."""
+        account = account_of(config(default_group_perm="SUB", topic_perms=["orders=SUB"]))
+        resource = PopRetries("orders", "pay_eu")
+        self.assertTrue(self.is_allowed(account, resource, names("orders", "pay")))
+        self.assertFalse(self.is_allowed(account, resource, names("orders eu_orders", "pay")))
+        self.assertTrue(self.is_allowed(account, PopRetries("orders", "pay"),
+                                        names("orders eu_orders", "pay")))
+
+    def test_what_could_change_is_not_remembered(self) -> None:
+        """A name that may mean something else once a topic is made is looked at each time."""
+        account = account_of(config(default_group_perm="SUB", topic_perms=["a=SUB"],
+                                    group_perms=["own_group=SUB"]))
+        there = names("a", "")
+        for resource, is_lasting in (("%RETRY%g_t", False), ("%RETRY%g", True), ("a", True),
+                                     ("%RETRY%own_group", True), (PopRetries("a", "g_h"), False),
+                                     (PopRetries("a", "g"), True)):
+            self.assertEqual(account.check(11, [(resource, Permission.SUB)], there), is_lasting,
+                             str(resource))
+
+    def test_dead_letters_need_their_group(self) -> None:
+        """Messages of any topic of the group are there."""
+        account = account_of(config(default_topic_perm="PUB|SUB", default_group_perm="SUB",
+                                    topic_perms=["%DLQ%row=SUB"], group_perms=["denied=DENY"]))
+        for name, is_allowed in (("%DLQ%denied", False), ("%DLQ%g", True), ("%DLQ%row", True)):
+            for permission in (Permission.SUB, Permission.PUB, Permission.ANY):
+                if name != "%DLQ%row" or permission is not Permission.PUB:
+                    self.assertEqual(self.is_allowed(account, name, KnownNames(), permission),
+                                     is_allowed, msg=f"{name} {permission}")
+
+    def test_the_brokers_own_topics_and_groups(self) -> None:
+        """They need a row, or an administrator."""
+        account = account_of(config(default_topic_perm="PUB|SUB", default_group_perm="SUB"))
+        for name in ("rmq_sys_REVIVE_LOG_C", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX",
+                     "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                     "%RETRY%CID_RMQ_SYS_TRANS", "%DLQ%CID_RMQ_SYS_TRANS"):
+            self.assertFalse(self.is_allowed(account, name, KnownNames()), name)
+        added = KnownNames(internal_topics={"of-a-plugin"})
+        self.assertFalse(self.is_allowed(account, "of-a-plugin", added))
+        self.assertTrue(self.is_allowed(account, "%RETRY%TOOLS_CONSUMER", KnownNames()))
+
+    def test_topics_with_messages_of_all(self) -> None:
+        """Traces, replies and light queues are read by default only by who may read all topics."""
+        shared = ("RMQ_SYS_TRACE_TOPIC", "C_REPLY_TOPIC", "%LMQ%x")
+        whole = account_of(config(default_topic_perm="PUB|SUB", default_group_perm="SUB"))
+        less = account_of(config(default_topic_perm="PUB|SUB", topic_perms=["b=DENY"]))
+        row = account_of(config(default_topic_perm="SUB",
+                                topic_perms=["b=PUB", *[f"{name}=SUB" for name in shared]]))
+        for name in shared:
+            for account, is_allowed in ((whole, True), (less, False), (row, True)):
+                self.assertEqual(
+                    self.is_allowed(account, name, names("", "")), is_allowed, name)
+            self.assertTrue(self.is_allowed(less, name, names("", ""), Permission.PUB), name)
 
 
 class PassedTests(SynchronousTestCase):

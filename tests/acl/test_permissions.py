@@ -6,7 +6,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import (
-    ADMIN_CODES,
     Permission,
     allows,
     check_resources,
@@ -63,12 +62,6 @@ class PermissionTests(SynchronousTestCase):
         for text, said in (("a", "Parse Resource format error for a."),
                            ("a=ANY", "Parse resource permission error for a=ANY.")):
             self.assertIn(said, str(self.assertRaises(AclError, check_resources, [text])))
-
-    def test_admin_codes(self) -> None:
-        """Apache's five, those that do the same, and those that make more of an account."""
-        self.assertLessEqual({17, 25, 215, 200, 207, 50, 51, 53, 54, 18, 225, 513, 353,
-                              905, 906, 908}, ADMIN_CODES)
-        self.assertNotIn(52, ADMIN_CODES)
 
     def test_a_retry_topic_is_shown_as_its_group(self) -> None:
         """A retry topic is told as its group."""

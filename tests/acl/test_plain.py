@@ -34,7 +34,7 @@ class StartTests(AclTestCase):
         """Without aclEnable nobody is asked for a key, and files need not be readable."""
         self.plain.write_text("accounts: [")
         self.box = self.start(aclEnable="false")
-        self.assertEqual(self.ask(None, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
+        self.assertEqual(self.ask(None, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
         names = [task.name for task in self.box.kernel.periodic_tasks]
         self.assertNotIn("watch the accounts' files", names)
 
@@ -69,24 +69,25 @@ class StartTests(AclTestCase):
     def test_without_a_file_everything_is_refused(self) -> None:
         """Without accounts everything is refused."""
         self.box = self.start(rocketmqHome=str(self.home / "empty"))
-        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_RUNTIME_INFO).code, 1)
+        self.assertEqual(self.ask(ADMIN, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 1)
 
     def test_other_plain_file(self) -> None:
         """The setting names another file below the home."""
         self.plain.rename(self.home / "other.yml")
         self.box = self.start(**{"rocketmq.acl.plain.file": "other.yml"})
-        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
+        self.assertEqual(self.ask(ADMIN, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
 
     def test_a_change_of_a_file_holds_after_the_next_look(self) -> None:
         """A change of a file holds after the next look; a broken file changes nothing."""
         self.plain.write_text("accounts: [")
         self.look_at_files()
-        self.assertEqual(self.ask(ALICE, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
+        self.assertEqual(self.ask(ALICE, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
         self.bobs.write_text(self.bobs.read_text().replace(BOB[1], "new-secret-of-bob"))
         self.look_at_files()
-        self.assertEqual(self.ask(BOB, RequestCode.GET_BROKER_RUNTIME_INFO).code, 1)
+        self.assertEqual(self.ask(BOB, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 1)
         self.assertEqual(
-            self.ask((BOB[0], "new-secret-of-bob"), RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
+            self.ask((BOB[0], "new-secret-of-bob"),
+                     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code, 0)
 
     def test_the_files_are_checked_every_five_seconds(self) -> None:
         """They are looked at each five seconds, the first time as soon."""

@@ -37,13 +37,13 @@ class AccountRequestsTests(AclTestCase):
         return reply.code, reply.remark
 
     def passes(self, keys: tuple[str, str]) -> bool:
-        return self.ask(keys, RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+        return self.ask(keys, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).code == 0
 
     def configs(self) -> GetBrokerClusterAclConfigResponseBody:
         return GetBrokerClusterAclConfigResponseBody.decode(self.ask(ADMIN, CONFIG).body)
 
     def versions(self) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-        reply: RemotingCommand = self.ask(ALICE, VERSIONS)
+        reply: RemotingCommand = self.ask(ADMIN, VERSIONS)
         header = reply.header(GetBrokerAclConfigResponseHeader)
         self.assertEqual((header.broker_name, header.broker_addr, header.cluster_name),
                          ("broker-a", "127.0.0.1:10911", "DefaultCluster"))
@@ -109,7 +109,8 @@ class AccountRequestsTests(AclTestCase):
         header = UpdateGlobalWhiteAddrsConfigRequestHeader("10.7.7.7", str(self.bobs))
         self.assertEqual(self.answer(WHITE, header), (0, None))
         self.assertEqual(self.configs().global_white_addrs, ["10.7.7.7", "10.9.9.9", "10.8.*.*"])
-        reply = self.ask(None, RequestCode.GET_BROKER_RUNTIME_INFO, peer=self.peer("10.8.0.1:1"))
+        reply = self.ask(None, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+                         peer=self.peer("10.8.0.1:1"))
         self.assertEqual(reply.code, 0)
 
     def test_refused_white_addresses(self) -> None:

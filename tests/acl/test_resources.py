@@ -8,10 +8,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
-from twistmq.acl.resources import deciding_values, needed_resources, touched_resources
+from twistmq.acl.resources import (
+    CLUSTER,
+    Needed,
+    PopRetries,
+    deciding_values,
+    needed_resources,
+    touched_resources,
+)
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.bodies import (
+    CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
     LockBatchRequestBody,
@@ -19,33 +27,51 @@ from twistmq.broker.wire.bodies import (
     SubscriptionData,
 )
 
-PUB, SUB = Permission.PUB, Permission.SUB
+PUB, SUB, ANY = Permission.PUB, Permission.SUB, Permission.ANY
 TOPIC_AND_GROUP = {"topic": "T", "consumerGroup": "g", "queueId": "0"}
-BOTH = {"T": SUB, "%RETRY%g": SUB}
+BOTH: Needed = {"T": SUB, "%RETRY%g": SUB}
+LOOKS: Needed = {"T": ANY, "%RETRY%g": SUB}
+POPS: Needed = {**BOTH, PopRetries("T", "g"): SUB}
+ADMIN: Needed = {CLUSTER: ANY}
 
 
 #: Code, fields, what it needs.
-ROWS: Sequence[tuple[int, dict[str, str], dict[str, Permission]]] = (
+ROWS: Sequence[tuple[int, dict[str, str], Needed]] = (
     (10, {"topic": "T", "producerGroup": "p"}, {"T": PUB}),
     (310, {"b": "T", "a": "p"}, {"T": PUB}),
     (320, {"b": "T", "a": "p"}, {"T": PUB}),
     (36, {"group": "g", "offset": "0"}, {"%RETRY%g": SUB}),
     (11, TOPIC_AND_GROUP, BOTH), (361, TOPIC_AND_GROUP, BOTH),
-    (15, TOPIC_AND_GROUP, BOTH), (200050, TOPIC_AND_GROUP, BOTH),
-    (200051, TOPIC_AND_GROUP, BOTH), (200052, TOPIC_AND_GROUP, BOTH),
-    (200053, TOPIC_AND_GROUP, BOTH), (200054, TOPIC_AND_GROUP, BOTH),
-    (200055, TOPIC_AND_GROUP, BOTH), (200050, {"topic": "T"}, {"T": SUB}),
+    (15, TOPIC_AND_GROUP, BOTH), (200050, TOPIC_AND_GROUP, POPS),
+    (200051, TOPIC_AND_GROUP, POPS), (200052, TOPIC_AND_GROUP, POPS),
+    (200053, TOPIC_AND_GROUP, POPS), (200054, TOPIC_AND_GROUP, POPS),
+    (200055, TOPIC_AND_GROUP, POPS), (200050, {"topic": "T"}, {"T": SUB}),
     (12, {"topic": "T", "key": "k"}, {"T": SUB}),
     (35, {"consumerGroup": "g", "producerGroup": "p"}, {"%RETRY%g": SUB}),
     (35, {"producerGroup": "p"}, {}),
     (38, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
     (15, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
     (222, {"topic": "T", "group": "g", "timestamp": "0"}, BOTH),
-    (314, {"topic": "T", "srcGroup": "h", "destGroup": "g"}, BOTH),
-    (314, {"srcGroup": "h", "destGroup": "g"}, {"%RETRY%g": SUB}),
+    (314, {"topic": "T", "srcGroup": "h", "destGroup": "g"}, {**BOTH, "%RETRY%h": SUB}),
+    (314, {"srcGroup": "h", "destGroup": "g"}, {"%RETRY%g": SUB, "%RETRY%h": SUB}),
     (309, {**TOPIC_AND_GROUP, "msgId": "x"}, BOTH),
     (321, TOPIC_AND_GROUP, BOTH), (370, {"topic": "T"}, {"T": PUB}),
-    (14, TOPIC_AND_GROUP, {}), (28, {}, {}), (9999, {"topic": "T"}, {}),
+    (14, TOPIC_AND_GROUP, LOOKS), (29, {"topic": "T"}, {"T": ANY}),
+    (30, {"topic": "T"}, {"T": ANY}), (31, {"topic": "T"}, {"T": ANY}),
+    (32, {"topic": "%DLQ%g"}, {"%DLQ%g": ANY}),
+    (202, {"topic": "T"}, {"T": ANY}), (203, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
+    (208, TOPIC_AND_GROUP, LOOKS),
+    (208, {"consumerGroup": "g", "topicList": "T;;U"}, {**LOOKS, "U": ANY}),
+    (223, {"topic": "T", "group": "g"}, LOOKS), (300, {"topic": "T"}, {"T": ANY}),
+    (303, {"topic": "T", "group": "g"}, LOOKS),
+    (307, {"consumerGroup": "g", "clientId": "c"}, {"%RETRY%g": SUB}),
+    (307, {"consumerGroup": "g", "jstackEnable": "true"}, {"%RETRY%g": SUB, **ADMIN}),
+    (308, {"topic": "T", "compareGroup": "g"}, LOOKS), (343, {"group": "g"}, {"%RETRY%g": SUB}),
+    (345, {"topic": "T", "group": "g"}, LOOKS), (351, {"topic": "T"}, {"T": ANY}),
+    (352, {"group": "g"}, {"%RETRY%g": SUB}), (305, {}, {}), (9999, {"topic": "T"}, {}),
+    *[(code, {"topic": "T", "group": "g"}, ADMIN) for code in (
+        17, 18, 21, 25, 26, 28, 43, 45, 50, 51, 52, 53, 54, 60, 61, 200, 201, 204, 207, 215, 225,
+        306, 315, 316, 317, 323, 328, 329, 353, 402, 513, 905, 906, 907, 908, 1008, 200056)],
     (10, {}, {}), (310, {}, {}),
 )
 
@@ -60,7 +86,7 @@ class NeededTests(SynchronousTestCase):
 
     def test_deciding_values(self) -> None:
         """Requests of the same values need the same; where more decides there are none."""
-        known: dict[object, dict[str, Permission]] = {}
+        known: dict[object, Needed] = {}
         sends = [(code, {topic: name, group: "g"}) for code, topic, group in (
             (10, "topic", "group"), (10, "topic", "producerGroup"), (310, "b", "a"),
             (320, "b", "a")) for name in ("T", "%RETRY%g", "%RETRY%h")]
@@ -98,7 +124,7 @@ class NeededTests(SynchronousTestCase):
 
     def test_taken_back_from(self) -> None:
         """Each topic that the text could mean counts; one that could be of many is refused."""
-        def needed(text: str) -> dict[str, Permission]:
+        def needed(text: str) -> Needed:
             return needed_resources(
                 310, {"b": "T", "i": f"TIMER_DEL_UNIQKEY\x01{text}\x02"}, b"")
 
@@ -106,6 +132,29 @@ class NeededTests(SynchronousTestCase):
         self.assertEqual(needed("B+C+KEY"), {"T": PUB, "B": PUB, "B+C": PUB})
         self.assertEqual(needed("%RETRY%g+KEY"), {"T": PUB, "%RETRY%g": SUB})
         self.assertRaises(AclError, needed, "B" + "+x" * 100)
+
+    def test_light_queues_are_topics_that_are_written_to(self) -> None:
+        """A message that goes into light queues needs each of them, in a batch as well."""
+        properties = "KEYS\x01k\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b,\x02"
+        light: Needed = {"%LMQ%a": PUB, "%LMQ%b": PUB}
+        for code, topic, field, own in ((10, "topic", "properties", {"T": PUB}),
+                                        (310, "b", "i", {"T": PUB}), (320, "b", "i", {"T": PUB}),
+                                        (324, "topic", "properties", {}), (325, "b", "i", {})):
+            fields = {topic: "T", field: properties}
+            self.assertEqual(needed_resources(code, fields, b""), {**own, **light}, msg=str(code))
+            self.assertIsNone(deciding_values(code, fields, b""))
+        batch = encode_batch([(0, b"x", ""), (0, b"x", properties)])
+        for code, field in ((10, "batch"), (310, "m"), (320, "m")):
+            fields = {"topic": "T", "b": "T", field: "true"}
+            self.assertEqual(needed_resources(code, fields, batch), {"T": PUB, **light})
+            self.assertIsNone(deciding_values(code, fields, batch))
+
+    def test_a_checked_subscription_needs_its_group_and_topic(self) -> None:
+        """Whoever asks whether a subscription is taken must be able to have it."""
+        body = CheckClientRequestBody("c", "g", SubscriptionData("T")).encode_standard()
+        self.assertEqual(needed_resources(46, {}, body), BOTH)
+        self.assertEqual(needed_resources(46, {}, b""), {})
+        self.assertRaises(AclError, needed_resources, 46, {}, b"{")
 
     def test_queue_requests_need_read_permission(self) -> None:
         """Who locks queues, asks for some or says how they are shared reads them."""
@@ -123,7 +172,7 @@ class NeededTests(SynchronousTestCase):
     def test_resources_found_by_handlers_count_as_those_of_headers(self) -> None:
         """What handlers find out counts as what headers say."""
         self.assertEqual(touched_resources(["T", "%RETRY%g"], (), ()), {"T": PUB, "%RETRY%g": SUB})
-        self.assertEqual(touched_resources((), ["%RETRY%g_T", "U"], ["g"]), {**BOTH, "U": SUB})
+        self.assertEqual(touched_resources((), ["%RETRY%g_T", "U"], ["g"]), {**POPS, "U": SUB})
         self.assertEqual(touched_resources((), ["%RETRY%h_T"], ["g"]),
                          {"%RETRY%h_T": SUB, "%RETRY%g": SUB})
 
@@ -141,22 +190,22 @@ class NeededTests(SynchronousTestCase):
         """A group's topic of retries counts as its topic, and as nobody else's."""
         for topic in ("%RETRY%g_T", "%RETRY%g+T"):
             self.assertEqual(needed_resources(
-                200051, {"topic": topic, "consumerGroup": "g"}, b""), BOTH)
+                200051, {"topic": topic, "consumerGroup": "g"}, b""), POPS)
         self.assertEqual(needed_resources(
             200051, {"topic": "%RETRY%other_T", "consumerGroup": "g"}, b""),
-            {"%RETRY%other_T": SUB, "%RETRY%g": SUB})
+            {"%RETRY%other_T": SUB, "%RETRY%g": SUB, PopRetries("%RETRY%other_T", "g"): SUB})
 
     def test_batch_of_acknowledgements(self) -> None:
         """Topic and group of each count, by either name."""
         body = (b'{"brokerName":"b","acks":[{"t":"T","c":"g","r":"1","b":"AQ=="},'
                 b'{"topic":"U","consumerGroup":"h"}]}')
-        self.assertEqual(needed_resources(200151, {}, body),
-                         {**BOTH, "U": SUB, "%RETRY%h": SUB})
+        both_topics: Needed = {**POPS, "U": SUB, "%RETRY%h": SUB, PopRetries("U", "h"): SUB}
+        self.assertEqual(needed_resources(200151, {}, body), both_topics)
         # Which of two names counts is the handler's to decide.
         for both in (b'"t":"T","topic":"U"', b'"topic":"U","t":"T"'):
             self.assertEqual(
                 needed_resources(200151, {}, b'{"acks":[{"c":"h","consumerGroup":"g",%b}]}' % both),
-                {**BOTH, "U": SUB, "%RETRY%h": SUB})
+                {**both_topics, PopRetries("T", "h"): SUB, PopRetries("U", "g"): SUB})
         for wrong in (b"", b"x", b'{"acks":[{"t":1}]}', b'{"acks":{}}'):
             self.assertRaises(AclError, needed_resources, 200151, {}, wrong)
 

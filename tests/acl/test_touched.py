@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.acl.box import ADMIN, PREFIX, AclTestCase
+from tests.kernel_case import run_all
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import (
     CHECK_MAX_TIME_TOPIC,
@@ -19,8 +21,9 @@ from twistmq.broker.topic_names import (
     TRACE_TOPIC,
 )
 from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from twistmq.broker.wire.command import VERSION, RemotingCommand
+from twistmq.broker.wire.header import CommandHeader, ext_fields_of
 from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
@@ -37,6 +40,7 @@ from twistmq.broker.wire.record import (
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
 )
+from twistmq.broker.wire.signature import request_content, signature_of
 from twistmq.plugins import reply, retry, timer
 from twistmq.plugins.timer.records import delete_key
 from twistmq.transaction import plugin as transaction
@@ -115,6 +119,57 @@ class TouchedTests(AclTestCase):
         self.assert_served(self.end(BOB, half, SYS_TRANSACTION_COMMIT))
         self.assertEqual(self.count("B"), before + 1)
 
+    def beat(self, keys: tuple[str, str] | None, client_id: str, *groups: str,
+             peer: Peer | None = None) -> Peer:
+        """Register a producer; :returns: its connection."""
+        peer = peer or self.peer()
+        body = HeartbeatData(client_id, tuple(map(ProducerData, groups))).encode()
+        self.assert_served(self.ask(keys, RequestCode.HEART_BEAT, None, body, peer=peer))
+        return peer
+
+    def check(self) -> None:
+        """Let the time pass after which half messages are asked about."""
+        self.box.now_ms += 60_000
+        run_all(self.box, "check half messages")
+
+    def test_who_is_asked_about_a_half_message(self) -> None:
+        """Whoever says that the group is his is not shown what he may not send himself."""
+        self.half()
+        alice = self.beat(ALICE, "alice", "PB")
+        for _ in range(4):
+            self.check()
+        self.assertEqual(alice.requests, [])
+        bob, admin = self.beat(BOB, "bob", "PB"), self.beat(ADMIN, "admin", "PB")
+        for count in (2, 4):
+            self.check()
+            self.check()
+            self.assertEqual(len(bob.requests) + len(admin.requests), count)
+        self.assertEqual(alice.requests, [])
+        self.assertIn(b"half", bob.requests[0].body)
+
+    def test_a_permission_that_was_taken_away_counts_at_the_next_check(self) -> None:
+        """What counts is what the account may do when it is asked, not when it registered."""
+        self.half()
+        bob = self.beat(BOB, "bob", "PB")
+        self.check()
+        self.plain.write_text(self.plain.read_text().replace("B=PUB|SUB", "B=SUB"))
+        self.look_at_files()
+        self.check()
+        self.assertEqual(len(bob.requests), 1)
+        self.plain.write_text(self.plain.read_text().replace("bobby-key", "robert-key"))
+        self.look_at_files()
+        self.check()
+        self.assertEqual(len(bob.requests), 1)
+
+    def test_a_producer_at_a_white_address_is_asked(self) -> None:
+        """It needs no account, so it is asked like an administrator."""
+        self.plain.write_text(self.plain.read_text() + "globalWhiteRemoteAddresses: [10.1.1.*]\n")
+        self.look_at_files()
+        self.half()
+        white = self.beat(None, "white", "PB", peer=self.peer("10.1.1.1:9"))
+        self.check()
+        self.assertEqual(len(white.requests), 1)
+
     def test_administrator_ends(self) -> None:
         self.assert_served(self.end(ADMIN, self.half(), SYS_TRANSACTION_ROLLBACK))
 
@@ -129,6 +184,35 @@ class TouchedTests(AclTestCase):
         old = SendMessageRequestHeader(**{
             name: getattr(header, name) for name in SendMessageRequestHeader.__struct_fields__})
         return self.ask(keys, RequestCode.SEND_REPLY_MESSAGE, old, body)
+
+    def test_a_client_id_belongs_to_the_account_that_came_first(self) -> None:
+        """Another account that says the same id gets no replies, however often it says so."""
+        victim = self.beat(BOB, "asker", "PB")
+        thief = self.beat(ALICE, "asker", "PA")
+        self.beat(ALICE, "asker", "PB", peer=thief)
+        self.beat(BOB, "asker", "PB", peer=victim)
+        self.send_answer()
+        self.assertEqual((len(victim.requests), len(thief.requests)), (1, 0))
+        self.assertEqual(victim.requests[0].code, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+        # A new connection of the account takes the place of its old one, as it always did.
+        again = self.beat(BOB, "asker", "PB")
+        self.send_answer()
+        self.assertEqual((len(victim.requests), len(again.requests)), (1, 1))
+        # Once no connection of the account lives, the id is free.
+        for peer in (victim, again):
+            peer.active = False
+        self.send_answer()
+        self.assertEqual(len(thief.requests), 1)
+
+    def send_answer(self) -> None:
+        """Send a reply for the client that asked; it is pushed, and the push is not answered."""
+        fields = {**ext_fields_of(send_header(_REPLY_TOPIC, 0, properties=_ASKED)),
+                  "AccessKey": ADMIN[0]}
+        content = request_content(fields, b"answer", VERSION)
+        fields["Signature"] = signature_of(content, ADMIN[1])
+        reply = self.box.send(self.peer(), RequestCode.SEND_REPLY_MESSAGE_V2, None, b"answer",
+                              extra_fields=fields)
+        self.assertIsNone(reply)
 
     def test_reply_elsewhere(self) -> None:
         """It needs what a send would; nothing is pushed, stored or made without."""
@@ -245,6 +329,48 @@ class TouchedTests(AclTestCase):
             offset=self.place(BOB, "B", TIMER_DELAY_SEC="100"))
         self.assert_denied(self.ask(ALICE, RequestCode.VIEW_MESSAGE_BY_ID, header), "topic:B")
         self.assert_served(self.ask(BOB, RequestCode.VIEW_MESSAGE_BY_ID, header))
+
+    def pull(self, topic: str, group: str = "GA") -> RemotingCommand:
+        return self.ask(ALICE, RequestCode.PULL_MESSAGE, PullMessageRequestHeader(
+            consumer_group=group, topic=topic, queue_id=0, queue_offset=0, max_msg_nums=32,
+            sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0))
+
+    def test_retries_of_pops(self) -> None:
+        """Retries of a denied group and topic are neither read nor forged by a default."""
+        self.plain.write_text(self.plain.read_text().replace(
+            "groupPerms: [GA=SUB]", "groupPerms: [GA=SUB, GB=DENY]").replace(
+            "defaultGroupPerm: DENY", "defaultGroupPerm: SUB", 1))
+        self.look_at_files()
+        kernel = self.box.kernel
+        kernel.subscription_group.find("GB")
+        for name in ("%RETRY%GB_B", "%RETRY%GB+B"):
+            kernel.topic_config.create_in_send_back(name, 1, 6, 0)
+            said = (f"group:{name[7:]}: the topic {name} may have retries of the group GB and the "
+                    "topic B")
+            self.assert_denied(self.pull(name), said)
+            self.assert_denied(self.ask(ALICE, 310, send_header(name, 0), b"forged"), said)
+            self.assert_denied(self.ask(ALICE, 34, None, HeartbeatData("c", (), (ConsumerData(
+                "GA", subscription_data_set=(SubscriptionData(name),)),)).encode()), said)
+            self.assertEqual(self.count(name), 0)
+        # A group of its own with such a name is a group like any other.
+        kernel.topic_config.create_in_send_back("%RETRY%my_group", 1, 6, 0)
+        self.assertEqual(self.pull("%RETRY%my_group", "my_group").code,
+                         ResponseCode.SUBSCRIPTION_NOT_EXIST)
+
+    def test_a_topic_that_is_made_later_closes_its_retries(self) -> None:
+        """What passed before there was such a topic is not remembered."""
+        self.plain.write_text(self.plain.read_text().replace(
+            "defaultGroupPerm: DENY", "defaultGroupPerm: SUB", 1))
+        self.look_at_files()
+        kernel = self.box.kernel
+        kernel.topic_config.create_in_send_back("%RETRY%my_group", 1, 6, 0)
+        kernel.subscription_group.find("my")
+        for _ in range(2):
+            self.assertEqual(self.pull("%RETRY%my_group", "my_group").code,
+                             ResponseCode.SUBSCRIPTION_NOT_EXIST)
+        kernel.topic_config.create_in_send_back("group", 1, 6, 0)
+        self.assertIn("retries of the group my and the topic group",
+                      self.pull("%RETRY%my_group", "my_group").remark or "")
 
     def test_consume_directly(self) -> None:
         """A message is handed to a consumer when the account may read where it is."""

@@ -104,7 +104,7 @@ class ValidatorTests(AclTestCase):
 
     def test_an_unknown_key_or_a_wrong_signature_is_refused(self) -> None:
         """An unknown key, another's secret, no signature."""
-        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
         self.assertEqual(self.refusal(("nobody-key", ALICE[1]), code),
                          "No acl config for nobody-key")
         self.assertEqual(self.refusal((ALICE[0], BOB[1]), code),
@@ -221,7 +221,7 @@ class ValidatorTests(AclTestCase):
 
     def test_white_addresses(self) -> None:
         """One for all, one for an account; the account's still has to be named."""
-        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
         for address in ("10.2.2.7:1234", "[::ffff:10.2.2.7]:1234"):
             self.assertEqual(self.refusal(None, code, peer=self.peer(address)), "", msg=address)
         hers = "10.1.1.1:1234"

@@ -44,6 +44,8 @@ DIFFERENT: Final = {
     "send to the retry topic of BobGroup as another": "the topic's own group counts",
     "query by unique key": "4.9.4 leaves the flag out that its own client signs",
     "accounts by Alice": "secret keys are for administrators",
+    "versions by Alice": "the paths of the host's files are for administrators",
+    "as the new account": "lists of all topics are for administrators",
     "short key": "the remark does not tell the secret key",
     "faulty white addresses": "what cannot be read again is not written",
 }
@@ -239,7 +241,8 @@ class AnswerTests(AclTestCase):
         """No log and no answer has one, but that to an administrator who asks for all accounts."""
         broker = our_broker(self.folder, self.stack())
         answers(broker)
-        reply = broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO, signed(BOB, {}, b"", 479))
+        reply = broker.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+                           signed(BOB, {}, b"", 479))
         self.assertEqual(reply.code, 0)
         broken = broker.accounts.read_text() + "- secret-of-broken: [secret-of-broken\n"
         broker.accounts.write_text(broken)
@@ -277,7 +280,7 @@ class MqadminTests(AclTestCase):
         carol = signed(("carol-key", "new-secret-of-carol"), {}, b"", 479)
         for broker in (apache, ours):
             wait_until("the other's file is read",
-                       lambda broker=broker: broker.ask(28, carol).code == 0)
+                       lambda broker=broker: broker.ask(305, carol).code == 0)
 
     @staticmethod
     def accounts(broker: Broker) -> object:

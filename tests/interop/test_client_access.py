@@ -177,9 +177,9 @@ class TokenTests(JavaTestCase):
             self.assertEqual(self.tokens(ours), self.tokens(java))
             # A token that was changed on its way is noticed.
             fields = signed(BOB, {"SecurityToken": TOKEN}, b"", 479)
-            self.assertEqual(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO, fields).code, 0)
-            self.assertEqual(broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO, {
-                **fields, "SecurityToken": "another"}).code, 1)
+            code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+            self.assertEqual(broker.ask(code, fields).code, 0)
+            self.assertEqual(broker.ask(code, {**fields, "SecurityToken": "another"}).code, 1)
 
         apache, ours = kept(self, both_brokers)
         on_both(check, {"4.9.4": apache, "ours": ours})

@@ -1,0 +1,249 @@
+"""The resources and actions that each request code needs: one row for every code a broker serves.
+
+The table is the decision about what an account may do and see. It names resources and actions, not
+the permissions of one scheme, so that every scheme of accounts can read it. ACL 1.0 reads it like
+this:
+
+- ``PUB`` and ``SUB`` are its own permissions, and ``GET`` is fulfilled by either of them;
+- ``LIST``, ``CREATE``, ``UPDATE`` and ``DELETE``, and everything about the cluster, are for
+  administrators.
+
+A row says where a request names a resource: in a field of its header, in its body, or by a message
+that is found by its place. README.md shows the table, and a test fails for a code without a row.
+
+Differs from Apache: ACL 1.0 knows rows for fifteen codes there, and every account may send all
+others. DESIGN.md gives the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from twistmq.broker.api import RequestCode as Code
+
+__all__ = ["ACCESS", "Action", "CodeAccess", "Kind", "Need", "access_page", "needs_administrator"]
+
+
+class Kind(Enum):
+    """The kind of a resource."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    CLUSTER = "cluster"
+
+
+class Action(Enum):
+    """An action on a resource; the names are those of Apache's ACL 2.0."""
+
+    PUB = "PUB"
+    SUB = "SUB"
+    GET = "GET"
+    LIST = "LIST"
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class Need(NamedTuple):
+    """One resource that a request needs."""
+
+    kind: Kind
+    action: Action
+    #: The field of the header that names it; empty when something else does.
+    field: str = ""
+    #: The part of the request that names it if no field does, in words.
+    named_by: str = ""
+
+    @property
+    def is_for_administrators(self) -> bool:
+        """Whether no permission of ACL 1.0 is enough."""
+        return self.kind is Kind.CLUSTER or self.action not in _PERMISSIONS
+
+    def text(self) -> str:
+        """The resource and the action in words, for the page."""
+        if self.kind is Kind.CLUSTER:
+            return f"{self.action.value} on the cluster"
+        by = f"`{self.field}`" if self.field else self.named_by
+        return f"{self.action.value} on the {self.kind.value} of {by}"
+
+
+_PERMISSIONS: Final = frozenset({Action.PUB, Action.SUB, Action.GET})
+
+
+class CodeAccess(NamedTuple):
+    """One row: everything that a request of a code needs."""
+
+    #: Empty: a request needs an account and nothing more.
+    needs: tuple[Need, ...]
+    #: Whatever the needs alone do not say, in words, for the page.
+    note: str = ""
+
+
+def _topic(action: Action, field: str = "topic") -> Need:
+    return Need(Kind.TOPIC, action, field)
+
+
+def _group(action: Action, field: str = "consumerGroup") -> Need:
+    return Need(Kind.GROUP, action, field)
+
+
+def _cluster(action: Action) -> CodeAccess:
+    return CodeAccess((Need(Kind.CLUSTER, action),))
+
+
+def _named_by(named_by: str, *needs: tuple[Kind, Action]) -> tuple[Need, ...]:
+    return tuple(Need(kind, action, "", named_by) for kind, action in needs)
+
+
+_PUB, _SUB, _GET = Action.PUB, Action.SUB, Action.GET
+_SENT_NOTE: Final = (
+    "a retry topic: SUB on its group and on the sender's; a message that takes back another "
+    "(`TIMER_DEL_UNIQKEY`) or goes into light queues (`INNER_MULTI_DISPATCH`): PUB on those topics")
+_REPLY_NOTE: Final = "`CLUSTER_REPLY_TOPIC`: an account only; properties as for 310"
+_POPPED_NOTE: Final = "a topic of retries of pops counts as the topic and the group that it is of"
+_CONSUMES: Final = CodeAccess((_topic(_SUB), _group(_SUB)))
+_POPS: Final = CodeAccess((_topic(_SUB), _group(_SUB)), _POPPED_NOTE)
+_LOOKS: Final = CodeAccess((_topic(_GET),))
+_OF_BODY: Final = ((Kind.TOPIC, _SUB), (Kind.GROUP, _SUB))
+
+_NEEDS_NOTHING: Final = "it names nothing that a user made"
+
+#: By request code.
+ACCESS: Final[Mapping[int, CodeAccess]] = MappingProxyType({
+    # --- messages
+    Code.SEND_MESSAGE: CodeAccess((_topic(_PUB),), _SENT_NOTE),
+    Code.SEND_MESSAGE_V2: CodeAccess((_topic(_PUB, "b"),), "as 10"),
+    Code.SEND_BATCH_MESSAGE: CodeAccess((_topic(_PUB, "b"),), "as 10, for each of its messages"),
+    Code.SEND_REPLY_MESSAGE: CodeAccess((_topic(_PUB),), _REPLY_NOTE),
+    Code.SEND_REPLY_MESSAGE_V2: CodeAccess((_topic(_PUB, "b"),), _REPLY_NOTE),
+    Code.RECALL_MESSAGE: CodeAccess((_topic(_PUB),)),
+    Code.END_TRANSACTION: CodeAccess(
+        _named_by("the half message that is there", (Kind.TOPIC, _PUB)),
+        "and the name of the group that sent it"),
+    Code.CONSUMER_SEND_MSG_BACK: CodeAccess(
+        (_group(_SUB, "group"), *_named_by("the message that is there", (Kind.TOPIC, _SUB)))),
+    Code.PULL_MESSAGE: _CONSUMES,
+    Code.LITE_PULL_MESSAGE: _CONSUMES,
+    Code.POP_MESSAGE: _POPS,
+    Code.PEEK_MESSAGE: _POPS,
+    Code.ACK_MESSAGE: _POPS,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _POPS,
+    Code.NOTIFICATION: _POPS,
+    Code.POLLING_INFO: _POPS,
+    Code.BATCH_ACK_MESSAGE: CodeAccess(
+        _named_by("each acknowledgement in the body", *_OF_BODY), _POPPED_NOTE),
+    Code.QUERY_MESSAGE: CodeAccess((_topic(_SUB),)),
+    Code.VIEW_MESSAGE_BY_ID: CodeAccess(
+        _named_by("the message that is there", (Kind.TOPIC, _SUB))),
+    Code.CONSUME_MESSAGE_DIRECTLY: CodeAccess(
+        _CONSUMES.needs, "and SUB on the topic of the message that is there"),
+    Code.QUERY_CONSUME_QUEUE: _CONSUMES,
+    # --- clients of a group
+    Code.HEART_BEAT: CodeAccess(
+        _named_by("each consumer group and subscription in the body", *_OF_BODY),
+        "a producer group needs nothing, but its members are asked about a half message only "
+        "while they may PUB on its topic"),
+    Code.UNREGISTER_CLIENT: CodeAccess(
+        (_group(_SUB),), "it is about the connection that it comes by, and no other"),
+    Code.GET_CONSUMER_LIST_BY_GROUP: CodeAccess((_group(_SUB),)),
+    Code.CHECK_CLIENT_CONFIG: CodeAccess(_named_by("the body", *_OF_BODY)),
+    Code.LOCK_BATCH_MQ: CodeAccess(_named_by("the body", *_OF_BODY)),
+    Code.UNLOCK_BATCH_MQ: CodeAccess(_named_by("the body", *_OF_BODY)),
+    Code.QUERY_ASSIGNMENT: CodeAccess(_named_by("the body", *_OF_BODY)),
+    Code.SET_MESSAGE_REQUEST_MODE: CodeAccess(_named_by("the body", *_OF_BODY)),
+    # --- offsets
+    Code.QUERY_CONSUMER_OFFSET: CodeAccess((_topic(_GET), _group(_SUB))),
+    Code.UPDATE_CONSUMER_OFFSET: _CONSUMES,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: CodeAccess((_topic(_SUB), _group(_SUB, "group"))),
+    Code.CLONE_GROUP_OFFSET: CodeAccess(
+        (_topic(_SUB), _group(_SUB, "srcGroup"), _group(_SUB, "destGroup"))),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: _LOOKS,
+    Code.GET_MAX_OFFSET: _LOOKS,
+    Code.GET_MIN_OFFSET: _LOOKS,
+    Code.GET_EARLIEST_MSG_STORETIME: _LOOKS,
+    Code.QUERY_CORRECTION_OFFSET: CodeAccess((_topic(_GET), _group(_SUB, "compareGroup"))),
+    Code.GET_ALL_CONSUMER_OFFSET: _cluster(Action.GET),
+    Code.GET_ALL_DELAY_OFFSET: _cluster(Action.GET),
+    # --- what is known of one topic, of one group
+    Code.GET_TOPIC_CONFIG: _LOOKS,
+    Code.GET_TOPIC_STATS_INFO: _LOOKS,
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: _LOOKS,
+    Code.QUERY_CONSUME_TIME_SPAN: CodeAccess((_topic(_GET), _group(_SUB, "group"))),
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: CodeAccess((_group(_SUB, "group"),)),
+    Code.GET_CONSUMER_CONNECTION_LIST: CodeAccess((_group(_SUB),)),
+    Code.GET_CONSUME_STATS: CodeAccess(
+        (_topic(_GET), _group(_SUB)), "and GET on each topic of `topicList`"),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: CodeAccess(
+        (_topic(_GET), _group(_SUB, "group"))),
+    Code.GET_CONSUMER_RUNNING_INFO: CodeAccess(
+        (_group(_SUB),), "with `jstackEnable`: GET on the cluster, for the stacks of a process"),
+    Code.QUERY_TOPICS_BY_CONSUMER: CodeAccess((_group(_SUB, "group"),)),
+    Code.QUERY_SUBSCRIPTION_BY_CONSUMER: CodeAccess((_topic(_GET), _group(_SUB, "group"))),
+    # --- lists of what all have
+    Code.GET_ALL_TOPIC_CONFIG: _cluster(Action.LIST),
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _cluster(Action.LIST),
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: _cluster(Action.LIST),
+    Code.GET_PRODUCER_CONNECTION_LIST: _cluster(Action.LIST),
+    Code.GET_ALL_PRODUCER_INFO: _cluster(Action.LIST),
+    Code.GET_BROKER_CONSUME_STATS: _cluster(Action.LIST),
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: CodeAccess((), _NEEDS_NOTHING),
+    # --- topics and groups are made, changed and deleted
+    Code.UPDATE_AND_CREATE_TOPIC: CodeAccess((_topic(Action.CREATE),)),
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: CodeAccess(
+        _named_by("the body", (Kind.TOPIC, Action.CREATE))),
+    Code.UPDATE_AND_CREATE_STATIC_TOPIC: CodeAccess((_topic(Action.CREATE),)),
+    Code.DELETE_TOPIC_IN_BROKER: CodeAccess((_topic(Action.DELETE),)),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: CodeAccess(
+        _named_by("the body", (Kind.GROUP, Action.CREATE))),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: CodeAccess(
+        _named_by("the body", (Kind.GROUP, Action.CREATE))),
+    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: CodeAccess((_group(Action.UPDATE, "group"),)),
+    Code.DELETE_SUBSCRIPTIONGROUP: CodeAccess((_group(Action.DELETE, "groupName"),)),
+    # --- the broker as a whole
+    Code.UPDATE_BROKER_CONFIG: _cluster(Action.UPDATE),
+    Code.GET_BROKER_CONFIG: _cluster(Action.GET),
+    Code.GET_BROKER_RUNTIME_INFO: _cluster(Action.GET),
+    Code.VIEW_BROKER_STATS_DATA: _cluster(Action.GET),
+    Code.GET_TIMER_CHECK_POINT: _cluster(Action.GET),
+    Code.GET_TIMER_METRICS: _cluster(Action.GET),
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _cluster(Action.UPDATE),
+    Code.CLEAN_UNUSED_TOPIC: _cluster(Action.UPDATE),
+    Code.DELETE_EXPIRED_COMMITLOG: _cluster(Action.UPDATE),
+    Code.RESUME_CHECK_HALF_MESSAGE: _cluster(Action.UPDATE),
+    Code.POP_ROLLBACK: _cluster(Action.UPDATE),
+    Code.UPDATE_AND_CREATE_ACL_CONFIG: _cluster(Action.UPDATE),
+    Code.DELETE_ACL_CONFIG: _cluster(Action.UPDATE),
+    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _cluster(Action.UPDATE),
+    Code.GET_BROKER_CLUSTER_ACL_INFO: _cluster(Action.GET),
+    Code.GET_BROKER_CLUSTER_ACL_CONFIG: _cluster(Action.GET),
+    Code.NOTIFY_MIN_BROKER_ID_CHANGE: _cluster(Action.UPDATE),
+    Code.EXCHANGE_BROKER_HA_INFO: _cluster(Action.UPDATE),
+    Code.GET_BROKER_HA_STATUS: _cluster(Action.GET),
+    Code.RESET_MASTER_FLUSH_OFFSET: _cluster(Action.UPDATE),
+    Code.NOTIFY_BROKER_ROLE_CHANGED: _cluster(Action.UPDATE),
+})
+
+
+def needs_administrator(code: int) -> bool:
+    """Whether no permission of ACL 1.0 is enough for a code."""
+    access = ACCESS.get(code)
+    return access is not None and any(need.is_for_administrators for need in access.needs)
+
+
+def access_page() -> str:
+    """The table in Markdown, in the order of the codes; README.md has it."""
+    rows = ["| code | name | needs | besides |", "| --- | --- | --- | --- |"]
+    for code in sorted(ACCESS):
+        access = ACCESS[code]
+        needs = "; ".join(need.text() for need in access.needs) or "an account"
+        if needs_administrator(code):
+            needs += " (administrators)"
+        rows.append(f"| {code} | {Code(code).name} | {needs} | {access.note} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(access_page(), end="")

@@ -1,0 +1,72 @@
+"""The topics and groups that a broker has, as far as permissions depend on them.
+
+A group's messages that were popped and not acknowledged wait in the topic ``%RETRY%GROUP_TOPIC`` or
+``%RETRY%GROUP+TOPIC``. An underscore may be a part of either name, so that one topic can have
+several readings: it can even be the topic of retries of a group that is called ``GROUP_TOPIC``.
+
+Source: KeyBuilder @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from twistmq.broker.api.topics import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    SYSTEM_TOPIC_PREFIX,
+    TRACE_TOPIC,
+)
+
+__all__ = ["NO_NAMES", "KnownNames", "retry_readings"]
+
+#: No topic has a longer name, because the store names a directory after it, characters.
+_NAME_LENGTH_MAX: Final = 255
+_SEPARATORS: Final = "_+"
+
+
+def _nothing(name: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """The topics and groups of a broker.
+
+    :param has_topic: whether there is a topic.
+    :param has_group: whether there is a consumer group.
+    :param internal_topics: topics that only the broker writes to.
+    :param reply_topic: the topic of the reply messages of all clients; empty when it is not known.
+    """
+
+    has_topic: Callable[[str], bool] = _nothing
+    has_group: Callable[[str], bool] = _nothing
+    internal_topics: Collection[str] = SEND_FORBIDDEN_TOPICS
+    reply_topic: str = ""
+
+    def is_internal(self, topic: str) -> bool:
+        """Whether only the broker itself writes to a topic and interprets its messages."""
+        return topic in self.internal_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+    def is_shared(self, topic: str) -> bool:
+        """Whether every account may write to a topic, so that it has messages of all of them."""
+        return topic in (TRACE_TOPIC, self.reply_topic)
+
+
+#: Those of a broker that has nothing.
+NO_NAMES: Final = KnownNames()
+
+
+def retry_readings(name: str) -> Iterator[tuple[str, str]]:
+    """Yield each group and topic whose popped messages may be in a topic.
+
+    :param name: a topic ``%RETRY%...``.
+    """
+    if len(name) > _NAME_LENGTH_MAX:
+        return
+    begin = len(RETRY_GROUP_TOPIC_PREFIX)
+    for place in range(begin + 1, len(name) - 1):
+        if name[place] in _SEPARATORS:
+            yield name[begin:place], name[place + 1:]
