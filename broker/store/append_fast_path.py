@@ -17,7 +17,13 @@ from typing import Final
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX, BatchQueue
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, MISSING_MAX, ConsumeQueue
+from twistmq.broker.store.consume_queue import (
+    ENTRY,
+    ENTRY_SIZE,
+    MISSING_MAX,
+    OFFSET_MAX,
+    ConsumeQueue,
+)
 from twistmq.broker.store.index_tail import IndexTail
 from twistmq.broker.store.stored_records import TagsCode
 from twistmq.broker.wire.properties import INNER_BASE, java_string_hash, with_property
@@ -36,12 +42,14 @@ from twistmq.broker.wire.record import (
     topic_part,
 )
 
-__all__ = ["EncodedRecords", "dispatch_records", "encode_ahead", "encode_records",
+__all__ = ["Absurd", "EncodedRecords", "dispatch_records", "encode_ahead", "encode_records",
            "give_back_offsets", "place_records", "records_in_queues", "set_tags_codes"]
 
 Queues = dict[str, dict[int, ConsumeQueue]]
 #: Records, and their bytes one after the other; the places are not in them yet.
 EncodedRecords = tuple[Sequence[MessageRecord], bytearray]
+#: Records that no queue can have, and why.
+Absurd = list[tuple[MessageRecord, str]]
 
 #: Queue offset and place in the log, which are neighbours, and the store time.
 _PLACES: Final = struct.Struct(">qq")
@@ -268,7 +276,7 @@ def dispatch_records(
     make_queue: Callable[[str, int], ConsumeQueue],
     restart_queue: Callable[[ConsumeQueue, int], None],
     dirty: dict[ConsumeQueue, None],
-    absurd: list[MessageRecord],
+    absurd: Absurd,
     index: IndexTail | None,
     next_index: Callable[[], IndexTail] | None,
 ) -> int:
@@ -276,7 +284,8 @@ def dispatch_records(
 
     :param restart_queue: empties a queue and lets it go on at an offset.
     :param dirty: gets each queue whose tail was empty.
-    :param absurd: gets records whose queue offset cannot be; they enter the index alone.
+    :param absurd: gets records whose topic, queue id or queue offset cannot be; they enter the
+        index alone.
     :param index: None if it does not exist.
     :param next_index: starts another file when the index is full.
     :returns: bytes of entries that are new.
@@ -284,8 +293,15 @@ def dispatch_records(
     added = 0
     for record in records:
         key_hash = 0
+        queue: ConsumeQueue | None = None
         if record.enters_queue:
-            queue = _queue_of(record, queues, make_queue)
+            try:
+                queue = _queue_of(record, queues, make_queue)
+            except MessageIllegal as error:
+                # Its sender would have been refused; another broker's log may have such a record.
+                record.enters_queue = False
+                absurd.append((record, str(error)))
+        if queue is not None:
             key_hash = queue.key_hash
             tail = queue.tail
             before = len(tail)
@@ -293,16 +309,19 @@ def dispatch_records(
                 tail.extend(ENTRY.pack(record.physical_offset, record.size, record.tags_code))
                 queue.max_physical = record.next_offset
             else:
-                if record.queue_offset < queue.max_offset and (
+                is_offset = 0 <= record.queue_offset <= OFFSET_MAX
+                if is_offset and record.queue_offset < queue.max_offset and (
                     0 <= queue.max_physical <= record.physical_offset
                 ):
                     # Newer than all, yet with an old offset, which only recovery meets: the
                     # topic was deleted and made again.
                     restart_queue(queue, record.queue_offset)
                     before = 0
-                if record.queue_offset - queue.max_offset > MISSING_MAX and queue.max_offset:
+                if not is_offset or (
+                        record.queue_offset - queue.max_offset > MISSING_MAX and queue.max_offset):
                     record.enters_queue = False
-                    absurd.append(record)
+                    absurd.append((record, f"{record.topic}-{record.queue_id} cannot have queue "
+                                           f"offset {record.queue_offset}"))
                 elif isinstance(queue, BatchQueue):
                     queue.add_batch(
                         record.queue_offset, record.message_count, record.physical_offset,

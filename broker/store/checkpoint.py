@@ -18,6 +18,7 @@ from twistmq.broker.errors import StoreDamaged
 __all__ = ["Checkpoint"]
 
 _VALUES: Final = struct.Struct(">5q")
+_VALUE_MAX: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -49,8 +50,13 @@ class Checkpoint:
         return checkpoint
 
     def encode(self) -> bytes:
-        """Make the file's bytes."""
-        values = _VALUES.pack(*[getattr(self, field.name) for field in fields(self)])
+        """Make the file's bytes.
+
+        A record of another broker's log may have a store time that is negative, or so late that
+        the index's goes beyond an int64; the file has the nearest number that can be.
+        """
+        values = _VALUES.pack(*[
+            min(max(0, getattr(self, field.name)), _VALUE_MAX) for field in fields(self)])
         return values.ljust(CHECKPOINT_SIZE_BYTES, b"\0")
 
     def min_timestamp(self) -> int:

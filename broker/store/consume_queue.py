@@ -14,7 +14,8 @@ from typing import Final
 
 from twistmq.broker.wire.properties import java_string_hash
 
-__all__ = ["ENTRY", "ENTRY_SIZE", "FILLER", "FILLER_SIZE", "MISSING_MAX", "ConsumeQueue"]
+__all__ = ["ENTRY", "ENTRY_SIZE", "FILLER", "FILLER_SIZE", "MISSING_MAX", "OFFSET_MAX",
+           "ConsumeQueue"]
 
 #: (physical offset, size, tags code).
 ENTRY: Final = struct.Struct(">qiq")
@@ -25,6 +26,9 @@ FILLER: Final = ENTRY.pack(0, FILLER_SIZE, 0)
 #: Entries that may be missing in front of a message's own: 320 MB of fillers. An offset that is
 #: further ahead is no offset: the commit log has no CRC of it.
 MISSING_MAX: Final = 16_000_000
+#: The highest offset of a message. The place of its entry in the queue's files, in bytes, fits into
+#: an int64, as that of every lower offset does.
+OFFSET_MAX: Final = 2**58 - 1
 
 
 class ConsumeQueue:

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
 from twistmq.broker.store.append_fast_path import (
+    Absurd,
     dispatch_records,
     records_in_queues,
     set_tags_codes,
@@ -243,7 +244,7 @@ class Dispatch:
         if index is not None and not index.has_room:
             index = None
         entered = records if self.light is None else self.light.expand(records)
-        absurd: list[MessageRecord] = []
+        absurd: Absurd = []
         queues.tail_bytes += dispatch_records(
             entered,
             queues.by_topic,
@@ -259,15 +260,10 @@ class Dispatch:
             # Entries in light queues have no units.
             queues.tail_bytes += extensions.extend(
                 records, queues.by_topic, self.make_bitmap)
-        for record in absurd:
+        for record, why in absurd:
             self.log.error(
-                "the message at {place} has queue offset {offset}, which {topic}-{queue_id} cannot "
-                "have: it can be found by its commit-log offset or key only",
-                place=record.physical_offset,
-                offset=record.queue_offset,
-                topic=record.topic,
-                queue_id=record.queue_id,
-            )
+                "the message at {place} enters no queue, so that only its commit-log offset or "
+                "its keys find it: {why}", place=record.physical_offset, why=why)
         return entered
 
     def _dispatch(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:

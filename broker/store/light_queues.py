@@ -19,9 +19,14 @@ from collections.abc import Sequence
 
 from twistmq.broker.errors import LightQueuesFull, MessageIllegal
 from twistmq.broker.store.batch_queue import BatchQueue
-from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.consume_queue import OFFSET_MAX, ConsumeQueue
 from twistmq.broker.store.queue_table import QueueTable
-from twistmq.broker.topic_names import LMQ_PREFIX, allows_light_queues, is_light
+from twistmq.broker.topic_names import (
+    LMQ_PREFIX,
+    allows_light_queues,
+    can_be_directory,
+    is_light,
+)
 from twistmq.broker.wire.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
@@ -35,6 +40,8 @@ __all__ = ["LIGHT_QUEUE_ID", "LightQueues", "light_entries"]
 #: The only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
 LIGHT_QUEUE_ID = 0
 _SEPARATOR = ","
+#: Digits of the highest offset.
+_DIGITS_MAX = len(str(OFFSET_MAX))
 
 
 class LightQueues:
@@ -126,8 +133,14 @@ def light_entries(topic: str, properties: str) -> list[tuple[str, int]]:
     if len(names) != len(offsets):
         return []
     found = {name: int(offset) for name, offset in zip(names, offsets, strict=True)
-             if is_light(name) and "/" not in name and offset.isascii() and offset.isdecimal()}
+             if is_light(name) and can_be_directory(name) and _is_offset(offset)}
     return list(found.items())
+
+
+def _is_offset(text: str) -> bool:
+    """Whether a text is an offset that a queue can have."""
+    return (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+            and int(text) <= OFFSET_MAX)
 
 
 def _entry_of(record: MessageRecord, name: str, offset: int) -> MessageRecord:

@@ -1,8 +1,9 @@
 """The commit log as bytes, for replication: reading and appending without a look at queues.
 
-A replica appends the bytes of another broker's log as they come, in parts that end anywhere. Of
-each record that begins in them the size is read, so that bytes of another log, or of one with
-another file length, are refused before they are written. Appended records become readable by
+A replica appends the bytes of another broker's log as they come, in parts that end anywhere. The
+size of each record that begins in them is read, so that bytes of another log, or of one with
+another file length, are refused before they are written. So is the part with which a record
+becomes whole that no store can enter. Appended records become readable by
 ``Dispatch.catch_up``, which the caller runs when it has acknowledged them.
 
 Source: DefaultMessageStore.appendToCommitLog, getCommitLogData, CommitLog.appendData @5.3.3.
@@ -16,6 +17,7 @@ from typing import Final
 from twistmq.broker.errors import StoreError
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.raw_walk import whole_messages
+from twistmq.broker.store.record_fault import record_fault
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
@@ -26,13 +28,26 @@ from twistmq.broker.wire.record import (
     record_size,
 )
 
-__all__ = ["RawLog"]
+__all__ = ["RawLog", "RecordRefused"]
 
 #: Bytes of a record's head that are read here: int32 size, int32 magic.
 _HEAD_SIZE: Final = 8
+#: Names of topics that are remembered as possible.
+_NAMES_MAX: Final = 10_000
 _BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 _MAGICS: Final = frozenset(
     (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+
+
+class RecordRefused(StoreError):
+    """A record of another broker's log is whole, and no store can enter it.
+
+    :param place: where in the log it begins.
+    """
+
+    def __init__(self, place: int, fault: str) -> None:
+        super().__init__(f"the record at {place} of the other log cannot be stored: {fault}")
+        self.place = place
 
 
 class RawLog:
@@ -53,6 +68,8 @@ class RawLog:
         self._end = self._next = 0
         #: Where that record begins.
         self._whole = 0
+        #: Topics of records that came, which can name a directory.
+        self._names: set[bytes] = set()
 
     @property
     def file_size(self) -> int:
@@ -120,8 +137,11 @@ class RawLog:
     def append(self, offset: int, data: bytes) -> None:
         """Append bytes of another broker's commit log, all or nothing.
 
+        When a store cannot enter one of the records, those before it are appended all the same.
+
         :param offset: where they are in that log; must be where this log ends.
-        :raises StoreError: when it is not, when they are no records, or the disk fails.
+        :raises RecordRefused: when a store cannot enter a record that is whole now.
+        :raises StoreError: when ``offset`` is another, when they are no records, or the disk fails.
         :raises StoreFull: when the disk is full.
         """
         self._require_readable()
@@ -130,7 +150,12 @@ class RawLog:
             raise StoreError(f"bytes of {offset} cannot be stored at {log.max_offset}")
         if not data:
             return
-        whole, following, count = self._walk(offset, data)
+        try:
+            whole, following, count = self._walk(offset, data)
+        except RecordRefused as error:
+            if error.place > offset:
+                self.append(offset, data[: error.place - offset])
+            raise
         writes = []
         at = 0
         while at < len(data):
@@ -157,20 +182,37 @@ class RawLog:
             # Others wrote since: whole records.
             self._whole = self._next = self._end = offset
         begin, following, end = self._whole, self._next, offset + len(data)
+        if len(self._names) > _NAMES_MAX:
+            self._names.clear()
         count = 0
         while following <= end:
+            if begin < following:
+                self._require_sound(begin, following, offset, data)
             begin = following
             if begin >= offset:
                 passed, found = whole_messages(
-                    data, begin - offset, log.next_file_start(begin) - begin)
+                    data, begin - offset, log.next_file_start(begin) - begin, begin, self._names)
                 begin = following = begin + passed
                 count += found
             if end - begin < _HEAD_SIZE:
                 break
-            size, is_message = self._size(begin, _head(log, begin, offset, data))
+            size, is_message = self._size(begin, _part(log, begin, _HEAD_SIZE, offset, data))
             count += is_message
             following = begin + size
         return begin, following, count
+
+    def _require_sound(self, begin: int, end: int, offset: int, data: bytes) -> None:
+        """Look at a whole record that was not passed: one of two parts, a blank, or a strange one.
+
+        :raises RecordRefused: when it is a message that the store cannot enter.
+        """
+        log = self._log
+        if _part(log, begin, _HEAD_SIZE, offset, data)[4:] == _BLANK:
+            return
+        fault = record_fault(
+            lambda place, size: _part(log, place, size, offset, data), begin, end - begin)
+        if fault:
+            raise RecordRefused(begin, fault)
 
     def _size(self, place: int, head: bytes) -> tuple[int, bool]:
         """Read how long a record is; :returns: its size, and whether it is a message: not a blank.
@@ -190,10 +232,9 @@ class RawLog:
         return size, True
 
 
-def _head(log: CommitLog, place: int, offset: int, data: bytes) -> bytes:
-    """The first bytes of a record, of which some may be in the log: ``data`` follows at ``offset``.
-    """
+def _part(log: CommitLog, place: int, size: int, offset: int, data: bytes) -> bytes:
+    """Bytes of a record, of which some may be in the log: ``data`` follows at ``offset``."""
     if place >= offset:
-        return data[place - offset : place - offset + _HEAD_SIZE]
-    there = log.peek(place, min(_HEAD_SIZE, offset - place)) or b""
-    return there + data[: _HEAD_SIZE - len(there)]
+        return data[place - offset : place - offset + size]
+    there = log.peek(place, min(size, offset - place)) or b""
+    return there + data[: size - len(there)]

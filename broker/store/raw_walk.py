@@ -1,5 +1,7 @@
 """The loop over the records in bytes of another broker's log.
 
+A record that a store cannot enter is not passed: the loop stops there, and
+``record_fault`` says what is wrong with it.
 Leaf module: typed, so that mypyc compiles it. A slave looks at every record of its master this way.
 
 Source: CommitLog.checkMessageAndReturnSize @5.3.3.
@@ -9,8 +11,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.wire.big_endian import uint32_at
-from twistmq.broker.wire.record import BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from twistmq.broker.store.consume_queue import OFFSET_MAX
+from twistmq.broker.topic_names import can_be_directory
+from twistmq.broker.wire.big_endian import int32_at, int64_at, uint32_at
+from twistmq.broker.wire.record import (
+    BLANK_SIZE_MIN,
+    BODY_POSITION,
+    MAGIC_V1,
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+    STORE_TIMESTAMP_POSITION,
+    SYS_BORN_HOST_V6,
+    SYS_FLAG_POSITION,
+    SYS_STORE_HOST_V6,
+    ends_after_body,
+)
 
 if TYPE_CHECKING:
     # Only mypyc reads it: machine integers read lengths faster.
@@ -18,29 +35,64 @@ if TYPE_CHECKING:
 
 __all__ = ["whole_messages"]
 
-#: Bytes of a record's head that are read here: int32 size, int32 magic.
-_HEAD_SIZE: Final = 8
 _V1: Final = MAGIC_V1 & 0xFFFFFFFF
-_V2: Final = MAGIC_V2 & 0xFFFFFFFF
+#: What an IPv6 address takes more than an IPv4 one, in bytes.
+_V6_MORE: Final = 12
+#: The highest first byte of a number that is not negative.
+_SIGN_MAX: Final = 0x7F
+#: The highest first byte of a queue offset.
+_OFFSET_BYTE_MAX: Final = OFFSET_MAX >> 56
 
 
-def whole_messages(data: bytes, begin: int, room: int) -> tuple[int, int]:
-    """Pass whole messages, up to the first of which anything is in doubt.
+def whole_messages(
+    data: bytes, begin: int, room: int, place: int, names: set[bytes]
+) -> tuple[int, int]:
+    """Pass whole messages that a store can enter, up to the first of which anything is in doubt.
 
-    :param begin: where the first one begins.
+    :param begin: where the first one begins in the data.
     :param room: bytes from there to the end of the file of the log.
+    :param place: where the first one begins in the log.
+    :param names: topics, as records have them, that can name a directory; others are added.
     :returns: bytes that were passed, and messages.
     """
     at: i64 = begin
     end: i64 = len(data)
     most: i64 = begin + room - BLANK_SIZE_MIN
+    shift: i64 = place - begin
     count = 0
-    while at + _HEAD_SIZE <= end:
-        size = uint32_at(data, at)
-        magic = uint32_at(data, at + 4)
-        if (magic != _V1 and magic != _V2) or size < RECORD_SIZE_MIN or at + size > end or (
-                at + size > most):
+    while at + RECORD_SIZE_MIN <= end:
+        size: i64 = uint32_at(data, at)
+        behind: i64 = at + size
+        # A record of V2 is left to the caller, as they are rare.
+        if uint32_at(data, at + 4) != _V1 or size < RECORD_SIZE_MIN or behind > end or (
+                behind > most):
             break
-        at += size
+        if (data[at + QUEUE_ID_POSITION] > _SIGN_MAX
+                or data[at + QUEUE_OFFSET_POSITION] > _OFFSET_BYTE_MAX
+                or int64_at(data, at + PHYSICAL_OFFSET_POSITION) != at + shift):
+            break
+        sys_flag: i64 = data[at + SYS_FLAG_POSITION + 3]
+        time: i64 = at + STORE_TIMESTAMP_POSITION
+        body: i64 = at + BODY_POSITION
+        if sys_flag & SYS_BORN_HOST_V6:
+            time += _V6_MORE
+            body += _V6_MORE
+        if sys_flag & SYS_STORE_HOST_V6:
+            body += _V6_MORE
+        if body > behind or data[time] > _SIGN_MAX:
+            break
+        body_length: i64 = int32_at(data, body - 4)
+        topic: i64 = body + body_length
+        if body_length < 0 or not ends_after_body(data, topic, behind):
+            break
+        name = data[topic + 1 : topic + 1 + data[topic]]
+        if name not in names:
+            if not can_be_directory(str(name, "utf-8", "replace")):
+                break
+            names.add(name)
+        at = behind
         count += 1
     return at - begin, count
+
+
+assert (OFFSET_MAX + 1) % (1 << 56) == 0

@@ -92,6 +92,7 @@ RECORD_LAYOUT: Final[tuple[tuple[str, str, str], ...]] = (
 #: and those of the body are right with two IPv4 addresses.
 MAGIC_POSITION: Final = 4
 BODY_CRC_POSITION: Final = 8
+QUEUE_ID_POSITION: Final = 12
 QUEUE_OFFSET_POSITION: Final = 20
 PHYSICAL_OFFSET_POSITION: Final = 28
 SYS_FLAG_POSITION: Final = 36

@@ -14,6 +14,8 @@ __all__ = ["DelayLevels"]
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL: Final = re.compile(r"(\d{1,9})([smhd])")
+#: The latest time that a queue entry can hold, Unix ms.
+_TIME_MAX: Final = 2**63 - 1
 
 
 class DelayLevels:
@@ -43,4 +45,4 @@ class DelayLevels:
         :param level: one above the highest counts as the highest.
         :param store_timestamp: when it was stored, Unix ms.
         """
-        return store_timestamp + self.lengths_ms[min(level, self.most)]
+        return min(store_timestamp + self.lengths_ms[min(level, self.most)], _TIME_MAX)

@@ -4,13 +4,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.append_fast_path import (
+    Absurd,
     dispatch_records,
     encode_ahead,
     encode_records,
     give_back_offsets,
     place_records,
 )
-from twistmq.broker.store.consume_queue import ENTRY, MISSING_MAX, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, MISSING_MAX, OFFSET_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import ITEM, IndexTail
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import (
@@ -34,7 +35,7 @@ class LoopCase(SynchronousTestCase):
         """Everything empty."""
         self.queues: dict[str, dict[int, ConsumeQueue]] = {}
         self.dirty: dict[ConsumeQueue, None] = {}
-        self.absurd: list[MessageRecord] = []
+        self.absurd: Absurd = []
         self.restarted: list[tuple[str, int]] = []
         self.indexes = [IndexTail(10, 4, lambda position, size: b"")]
 
@@ -271,9 +272,44 @@ class DispatchRecordsTests(LoopCase):
         self.encode(*records)
         records[1].queue_offset = 2 + MISSING_MAX
         self.assertEqual(self.dispatch(*records), 20 * 3)
-        self.assertEqual(self.absurd, [records[1]])
+        self.assertEqual(self.absurd, [
+            (records[1], f"TopicTest-0 cannot have queue offset {2 + MISSING_MAX}")])
         self.assertFalse(records[1].enters_queue)
         self.assertEqual(self.indexes[0].count, 3)
+
+    def test_an_offset_that_no_queue_has(self) -> None:
+        """It neither begins a queue nor empties one that has messages."""
+        for offset in (-1, -(2**63), OFFSET_MAX + 1, 2**63 - 1):
+            for topic in ("TopicTest", f"New{offset}"):
+                count = 2 if topic == "TopicTest" else 1
+                records = [message(topic, keys="a") for _ in range(count)]
+                self.encode(*records, offset=10_000)
+                records[-1].queue_offset = offset
+                self.dispatch(*records)
+                self.assertIs(self.absurd.pop()[0], records[-1], offset)
+        self.assertEqual(self.restarted, [])
+        # The last of eight has no entry; those of the others before are fillers.
+        self.assertEqual(self.queues["TopicTest"][0].max_offset, 7)
+        self.assertEqual(self.queues["New-1"][0].max_offset, 0)
+
+    def test_a_queue_that_cannot_be(self) -> None:
+        """The record is indexed, and those beside it are entered."""
+        records = [message(keys="a"), message("Bad", keys="b"), message(keys="c")]
+        self.encode(*records)
+        self.remove_all()
+        make = self.make
+
+        def make_or_refuse(topic: str, queue_id: int) -> ConsumeQueue:
+            if topic == "Bad":
+                raise MessageIllegal("no queue")
+            return make(topic, queue_id)
+
+        self.patch(self, "make", make_or_refuse)
+        self.dispatch(*records)
+        self.assertEqual(self.absurd, [(records[1], "no queue")])
+        self.assertEqual((records[1].enters_queue, list(self.queues)), (False, ["TopicTest"]))
+        self.assertEqual(self.queues["TopicTest"][0].max_offset, 2)
+        self.assertEqual(self.indexes[0].count, 4)
 
     def test_topic_made_again(self) -> None:
         """A newer record with an old offset starts its queue anew."""

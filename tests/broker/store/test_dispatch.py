@@ -97,7 +97,7 @@ class ConfirmTests(SynchronousTestCase):
         log = master.store.commit_log
         records = master.append(*[message(body=b"%d" % n, keys="k") for n in range(3)])
         data = bytearray(log.read(0, log.max_offset) or b"")
-        data[records[1].size + 20] = 0x7F
+        data[records[1].size + 20] = 0x03
         self.store.raw.append(0, bytes(data))
         self.store.dispatch.step()
         self.assertEqual(self.arrived, [b"0", b"2"])

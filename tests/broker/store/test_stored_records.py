@@ -121,17 +121,19 @@ class WalkTests(SynchronousTestCase):
         far = 1 << 40
         for cut in range(len(data) + 1):
             count = sum(begin <= cut for begin in begins[1:])
-            self.assertEqual(whole_messages(data[:cut], 0, far), (begins[count], count), msg=cut)
+            self.assertEqual(whole_messages(data[:cut], 0, far, 0, set()),
+                             (begins[count], count), msg=cut)
         for more in (blank_record(200), bytes(200), b"\xff" * 200):
-            self.assertEqual(whole_messages(data + more, 0, far), (len(data), 4))
-        self.assertEqual(whole_messages(data, begins[1], far), (begins[4] - begins[1], 3))
+            self.assertEqual(whole_messages(data + more, 0, far, 0, set()), (len(data), 4))
+        self.assertEqual(whole_messages(data, begins[1], far, begins[1], set()),
+                         (begins[4] - begins[1], 3))
         room = begins[3] + BLANK_SIZE_MIN
-        self.assertEqual(whole_messages(data, 0, room), (begins[3], 3))
-        self.assertEqual(whole_messages(data, 0, room - 1), (begins[2], 2))
+        self.assertEqual(whole_messages(data, 0, room, 0, set()), (begins[3], 3))
+        self.assertEqual(whole_messages(data, 0, room - 1, 0, set()), (begins[2], 2))
 
     def test_a_size_that_is_absurd(self) -> None:
         """It is looked at by what knows the file."""
         data = bytearray(log_of([message("T")]))
         for size in (0, 90, 1 << 31, (1 << 32) - 1):
             data[:4] = size.to_bytes(4, "big")
-            self.assertEqual(whole_messages(bytes(data), 0, 1 << 40), (0, 0))
+            self.assertEqual(whole_messages(bytes(data), 0, 1 << 40, 0, set()), (0, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionAborted
 from twisted.internet.protocol import Factory
@@ -10,9 +12,12 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import encode_record, record_size
 from twistmq.plugins import ha
-from twistmq.plugins.ha.frames import encode_head
+from twistmq.plugins.ha.frames import encode_head, encode_report
 from twistmq.plugins.ha.links import CLOSED, MasterLink
 
 PORT = "10.0.0.1:10912"
@@ -137,3 +142,61 @@ class ShutOutTests(SynchronousTestCase):
         self.assertEqual(pause_ms, 500)
         self.box.now_ms += 29_999
         self.assertEqual(self.box.kernel.health_checks["replication"](), "")
+
+    def test_a_record_that_no_queue_can_have_is_neither_kept_nor_reported(self) -> None:
+        """With the others of the same read; what came before stays and is read."""
+        store = self.box.kernel.store
+        good, bad = record_at(0), record_at(record_size(record_at(0)), topic="../x", queue_id=-1)
+        self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+        transport = self.link.transport
+        self.link.dataReceived(encode_head(0, len(good)) + good)
+        self.assertEqual(transport.value()[-8:], encode_report(len(good)))
+        transport.clear()
+        with capturedLogs() as lines:
+            self.link.dataReceived(encode_head(len(good), len(bad)) + bad)
+            self.link.connectionLost(Failure(ConnectionAborted()))
+        self.assertEqual((transport.value(), transport.disconnecting), (b"", True))
+        self.assertEqual(store.commit_log.max_offset, len(good))
+        [line] = [str(formatEvent(line)) for line in lines]
+        self.assertIn(f"the record at {len(good)} of the other log cannot be stored: its queue id "
+                      "-1 is negative", line)
+        while store.dispatch.step():
+            continue
+        self.assertEqual(len(self.box.stored("T", 0)), 1)
+
+    def test_a_log_that_takes_nothing_is_reported_as_it_was(self) -> None:
+        """The report of bytes comes after them, and not at all when they cannot be appended."""
+        good = record_at(0)
+        for error in (StoreFull("the disk is full"), StoreError("the disk fails")):
+            self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+            transport = self.link.transport
+            transport.clear()
+
+            self.patch(self.box.kernel.store.raw, "append", Mock(side_effect=error))
+            self.link.dataReceived(encode_head(0, len(good)) + good)
+            self.assertEqual((transport.value(), transport.disconnecting), (b"", True))
+            self.link.connectionLost(Failure(ConnectionAborted()))
+            self.assertIn(str(error), self.follower.fault)
+        self.assertEqual(self.box.kernel.store.commit_log.max_offset, 0)
+
+    def test_it_is_reported_once_it_is_appended(self) -> None:
+        """At the moment of the report the log has it."""
+        good = record_at(0)
+        self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+        ends: list[int] = []
+        report = self.link.report
+
+        def note(offset: int) -> None:
+            ends.append(self.box.kernel.store.commit_log.max_offset)
+            report(offset)
+
+        self.patch(self.link, "report", note)
+        self.link.dataReceived(encode_head(0, len(good)) + good)
+        self.assertEqual(ends, [len(good)])
+
+
+def record_at(place: int, topic: str = "T", queue_id: int = 0) -> bytes:
+    """A record as it stands in a master's log."""
+    record = message(topic, queue_id=queue_id)
+    record.physical_offset, record.store_timestamp = place, 1_700_000_000_000
+    return encode_record(record)

@@ -135,13 +135,17 @@ class PairTests(PairCase):
             file.seek(at)
             file.write(bytes([data[at] ^ 0x10]))
         slave = self.slave()
-        follower, check = slave.plugin.follower, slave.kernel.health_checks["store"]
-        wait_until(check, "the slave is not healthy")
-        self.assertIn("of the commit log cannot be read", check())
-        wait_until(lambda: follower.fault == check() and not follower.is_connected,
+        follower, check = slave.plugin.follower, slave.kernel.health_checks["replication"]
+        wait_until(lambda: "does not fit" in follower.fault and not follower.is_connected,
                    "the slave follows no longer")
-        self.assertEqual(sum(queue.max_offset for queue in slave.kernel.store.queues), 10)
+        self.assertIn("of the other log cannot be stored: its body of", follower.fault)
+        wait_until(lambda: sum(queue.max_offset for queue in slave.kernel.store.queues) == 10,
+                   "what came before is readable")
+        self.assertLess(slave.end, at)
         wait_until(lambda: not self.plugin().slaves.links, "the master counts it no longer")
+        # As if it had lasted for half a minute.
+        slave.thread.call(setattr, follower, "_heard_ms", follower._heard_ms - 30_000)
+        self.assertIn("does not fit", slave.thread.call(check))
 
     def test_a_slave_with_files_of_another_size_stops(self) -> None:
         """Before the first byte that it would put elsewhere, and says which setting differs."""
