@@ -130,7 +130,7 @@ class Plugin:
                          service.drop_old_files),
             PeriodicTask("forget timed messages of topics that are gone", _FORGET_TOPICS_MS,
                          _FORGET_TOPICS_MS,
-                         lambda now_ms: service.metrics.forget(self._broker.topic_config.table)),
+                         lambda now_ms: service.metrics.forget()),
             PeriodicTask("log how far timed messages are behind",
                          settings.int("timerProgressLogIntervalMs"),
                          lambda: settings.int("timerProgressLogIntervalMs"), service.log_progress),
@@ -152,7 +152,7 @@ class Plugin:
             service = self.service
             if service is None:
                 raise BrokerError("The timer message store is null")
-            return Reply(body=service.metrics.encode())
+            return Reply(body=service.metrics.answer())
 
         return (
             RequestHandler(RequestCode.RECALL_MESSAGE, RecallMessage(

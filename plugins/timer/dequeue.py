@@ -11,6 +11,7 @@ Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, TimerDequeuePu
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,14 @@ from twistmq.broker.api import BrokerError, MessageRecord, StoredMessage, decode
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.log_unit import LogUnit
-from twistmq.plugins.timer.records import delete_key, due_record, rolled_record
+from twistmq.plugins.timer.records import delete_key, due_ms_of, due_record, rolled_record
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.delivery import Delivery
     from twistmq.plugins.timer.metrics import TimerMetrics
+    from twistmq.plugins.timer.pending_recalls import PendingRecalls
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
 
@@ -46,7 +48,7 @@ class Dequeue:
 
     def __init__(
         self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
-        delivery: Delivery, delivered: Delivered,
+        delivery: Delivery, delivered: Delivered, recalls: PendingRecalls,
     ) -> None:
         self._broker = broker
         self._wheel = wheel
@@ -54,6 +56,7 @@ class Dequeue:
         self._metrics = metrics
         self._delivery = delivery
         self._delivered = delivered
+        self._recalls = recalls
         self._done_ms = 0
         #: The slot that is being delivered; what it yields says whether to go on at once.
         self._work: Generator[bool, None, None] | None = None
@@ -77,7 +80,7 @@ class Dequeue:
         """Forget slots before a time: another broker has delivered them."""
         self._work = None
         while (next_ms := self._wheel.next_ms) is not None and next_ms < read_ms:
-            self._wheel.finish(next_ms)
+            self._finish(next_ms)
         self._done_ms = read_ms
 
     def step(self, ready_ms: int) -> bool:
@@ -104,34 +107,42 @@ class Dequeue:
     def _slot(self, time_ms: int) -> Generator[bool, None, None]:
         """Deliver a slot."""
         positions: array[int] = array("q")
-        #: By what it takes back: its real topic.
-        deletions: dict[str, str] = {}
-        taken_back: set[str] = set()
-        for _ in self._walk(self._wheel.last_position(time_ms), positions, deletions):
+        #: What is taken back.
+        deletions: set[str] = set()
+        #: By real topic, what the units of the slot add to the waiting messages.
+        counts: Counter[str] = Counter()
+        for _ in self._walk(self._wheel.last_position(time_ms), positions, deletions, counts):
             yield True
         positions.reverse()
         begin = 0
         while begin < len(positions):
-            records, changes, begin = self._batch(positions, begin, deletions, taken_back)
+            records, begin = self._batch(positions, begin, deletions, counts)
             while records:
                 records = self._delivery.append(records)
                 if records:
                     yield False
-            for topic, change in changes:
-                self._metrics.add(topic, -change)
             yield True
-        for key, topic in deletions.items():
-            if key not in taken_back:
-                self._metrics.add(topic, 1)
-        self._wheel.finish(time_ms)
+        # At the end, so that a slot that begins again is not counted twice.
+        for topic, count in counts.items():
+            if count and topic:
+                self._metrics.add(topic, -count)
+        self._finish(time_ms)
+        if self._wheel.next_ms is None:
+            self._metrics.nothing_waits()
         self._done_ms = max(self._done_ms, time_ms + self._wheel.tick_ms)
 
+    def _finish(self, time_ms: int) -> None:
+        """A slot is done."""
+        self._wheel.finish(time_ms)
+        self._recalls.forget(time_ms)
+
     def _walk(
-        self, position: int, positions: array[int], deletions: dict[str, str]
+        self, position: int, positions: array[int], deletions: set[str], counts: Counter[str]
     ) -> Generator[None, None, None]:
         """Follow a chain; yields now and then.
 
         :param positions: gets the units of messages, the newest first.
+        :param deletions: gets what the others take back; ``counts`` counts them.
         """
         count = 0
         while position >= self._timer_log.begin and position >= 0:
@@ -143,63 +154,77 @@ class Dequeue:
             if not unit.takes_back:
                 positions.append(position)
             else:
+                topic = None
                 try:
                     properties = self._message(unit).properties_map()
-                    deletions[properties[names.TIMER_DEL_UNIQKEY]] = properties.get(
-                        names.REAL_TOPIC, "")
+                    topic = properties.get(names.REAL_TOPIC, "")
+                    deletions.add(properties[names.TIMER_DEL_UNIQKEY])
                 except (BrokerError, KeyError) as error:
                     self.log.error("the recall message at {place} recalls nothing: {error}",
                                    place=unit.place, error=str(error))
+                counts[self._counted_as(topic, unit)] += unit.change
             position = unit.previous
             count += 1
             if count % _WALK_COUNT == 0:
                 yield
 
     def _batch(
-        self, positions: array[int], begin: int, deletions: dict[str, str], taken_back: set[str]
-    ) -> tuple[list[MessageRecord], list[tuple[str, int]], int]:
+        self, positions: array[int], begin: int, deletions: set[str], counts: Counter[str]
+    ) -> tuple[list[MessageRecord], int]:
         """Read the next messages.
 
-        :param taken_back: gets what is not to be stored.
-        :returns: what is to be stored; by topic what is to be counted of that; where to go on.
+        :param counts: counts them by topic, whatever becomes of them.
+        :returns: what is to be stored; where to go on.
         """
         records: list[MessageRecord] = []
-        changes: list[tuple[str, int]] = []
         left = BATCH_BYTES
-        now_ms = self._broker.now_ms()
         end = min(begin + BATCH_COUNT, len(positions))
         for index in range(begin, end):
             unit = self._timer_log.unit(positions[index])
             assert unit is not None
             if records and unit.message_size > left:
-                return records, changes, index
+                return records, index
             left -= unit.message_size
+            topic = None
             try:
                 message = self._message(unit)
                 properties = message.properties_map()
                 topic = properties.get(names.REAL_TOPIC, "")
-                if unit.is_rolled:
-                    record = rolled_record(message, properties, unit.write_ms, now_ms)
-                elif deletions and (key := delete_key(
-                        topic, properties.get(names.UNIQ_KEY, ""))) in deletions:
-                    taken_back.add(key)
-                    continue
-                elif self._broker.topic_config.is_deleted(topic):
-                    self.log.info("the timed message at {place} is not delivered: its topic "
-                                  "{topic} was deleted", place=unit.place, topic=topic)
-                    changes.append((topic, unit.change))
-                    continue
-                else:
-                    record = due_record(message, properties, unit.write_ms, now_ms)
-                is_delivered = self._delivered.has(message, properties, record)
+                record = self._record(unit, message, properties, deletions)
+                if record is not None and not self._delivered.has(message, properties, record):
+                    records.append(record)
             except BrokerError as error:
                 self.log.error("the timed message at {place} cannot be delivered: {error}",
                                place=unit.place, error=str(error))
-                continue
-            changes.append((topic, unit.change))
-            if not is_delivered:
-                records.append(record)
-        return records, changes, end
+            counts[self._counted_as(topic, unit)] += unit.change
+        return records, end
+
+    def _record(
+        self, unit: LogUnit, message: StoredMessage, properties: dict[str, str],
+        deletions: set[str],
+    ) -> MessageRecord | None:
+        """Make the record that is to be stored; None when the message is not delivered.
+
+        :param properties: the message's, parsed; get those of the record.
+        :raises BrokerError: when they do not say where the message belongs.
+        """
+        topic, now_ms = properties.get(names.REAL_TOPIC, ""), self._broker.now_ms()
+        if unit.is_rolled:
+            recalled = properties.get(names.TIMER_DEL_UNIQKEY)
+            if recalled is not None:
+                self._recalls.discard(self._wheel.floor_ms(due_ms_of(properties)), recalled)
+            return rolled_record(message, properties, unit.write_ms, now_ms)
+        if deletions and delete_key(topic, properties.get(names.UNIQ_KEY, "")) in deletions:
+            return None
+        if self._broker.topic_config.is_deleted(topic):
+            self.log.info("the timed message at {place} is not delivered: its topic {topic} was "
+                          "deleted", place=unit.place, topic=topic)
+            return None
+        return due_record(message, properties, unit.write_ms, now_ms)
+
+    def _counted_as(self, topic: str | None, unit: LogUnit) -> str:
+        """The topic under which a unit was counted; :param topic: None if it cannot be read."""
+        return self._metrics.topic_of(unit.topic_hash) if topic is None else topic
 
     def _message(self, unit: LogUnit) -> StoredMessage:
         """:raises StoreDamaged: when it is not there."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.metrics import TimerMetrics
+    from twistmq.plugins.timer.pending_recalls import PendingRecalls
     from twistmq.plugins.timer.rolling import Rolling
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
@@ -53,7 +54,7 @@ class Enqueue:
 
     def __init__(
         self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
-        delivery: Delivery, rolling: Rolling, delivered: Delivered,
+        delivery: Delivery, rolling: Rolling, delivered: Delivered, recalls: PendingRecalls,
     ) -> None:
         self._broker = broker
         self._wheel = wheel
@@ -62,6 +63,9 @@ class Enqueue:
         self._delivery = delivery
         self._rolling = rolling
         self._delivered = delivered
+        self._recalls = recalls
+        #: Tick and key of the recalls of the batch that is being entered, as in ``recalls``.
+        self._batch_recalls: set[tuple[int, str]] = set()
         #: Queue offset of the next message.
         self.offset = 0
         #: The tick that began last, Unix ms.
@@ -167,6 +171,7 @@ class Enqueue:
         entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, count)
         if not entries:
             return None
+        self._batch_recalls.clear()
         units: list[tuple[int, LogUnit]] = []
         lasts: dict[int, int] = {}
         position = self._timer_log.next_position(self._timer_log.end)
@@ -190,6 +195,8 @@ class Enqueue:
             return None
         for position, unit in units:
             self._wheel.add(position, unit)
+        for tick_ms, key in self._batch_recalls:
+            self._recalls.add(tick_ms, key)
         self.count += len(entries)
         self.offset += len(entries)
         return units
@@ -225,8 +232,13 @@ class Enqueue:
             if is_slave and write_ms + ahead_ms < self.ready_ms:
                 # It was rolled, and is in the timer topic again.
                 return None
-        if names.TIMER_DEL_UNIQKEY in properties:
+        key = properties.get(names.TIMER_DEL_UNIQKEY)
+        if key is not None:
             magic |= MAGIC_DELETE
+            recall = self._wheel.floor_ms(due_ms), key
+            if self._recalls.has(*recall) or recall in self._batch_recalls:
+                return None
+            self._batch_recalls.add(recall)
         topic = properties.get(names.REAL_TOPIC, "")
         topics.append(topic)
         return LogUnit(-1, magic, write_ms, ahead_ms, place, size, java_string_hash(topic))

@@ -29,13 +29,13 @@ def families(broker: Broker, service: TimerService) -> list[MetricFamily]:
     if behind:
         next_ms = broker.store.reader.store_time(TIMER_TOPIC, 0, service.enqueue.offset)
     metrics = service.metrics
-    waiting = {topic: each.count for topic, each in metrics.saved.timing_count.items()}
+    waiting = {topic: each.count for topic, each in metrics.told().items()}
     return [
         _gauge("timer_enqueue_lag", "Timed messages that wait to be entered.", behind),
         _gauge("timer_enqueue_latency_milliseconds", "Since when the next of them is stored.",
                max(now_ms - next_ms, 0) if next_ms > 0 else 0),
         _gauge("timer_dequeue_lag", "Timed messages that wait for their time.",
-               service.wheel.count),
+               service.wheel.waiting_count),
         _gauge("timer_dequeue_latency_milliseconds", "How far delivery is behind.",
                max(now_ms - service.dequeue.read_ms, 0)),
         _by_topic("timing_messages", "gauge", "Timed messages that wait, by real topic.", waiting),

@@ -1,6 +1,9 @@
 """How many messages wait for their time, by their real topic; ``config/timermetrics`` holds it.
 
-A figure for people: a crash may leave it a little wrong.
+The count of a topic is the sum of ``LogUnit.change`` over the units that are in the wheel: a message
+counts from when it is entered until its slot is done, a recall counts against it meanwhile. So no
+order of sends, recalls, rolls and deletions leaves anything behind. A recall of a message that there
+is not lets a count go below 0 until its slot is done; nobody is told so.
 
 Source: TimerMetrics, TimerMessageStore.addMetric @5.3.3.
 """
@@ -8,7 +11,7 @@ Source: TimerMetrics, TimerMessageStore.addMetric @5.3.3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import field
@@ -17,7 +20,7 @@ from twisted.logger import Logger
 from twistmq.broker.api.bodies import Body, DataVersion
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import LMQ_PREFIX, SYSTEM_TOPIC_PREFIX
-from twistmq.broker.api.wire import Int64
+from twistmq.broker.api.wire import Int64, java_string_hash
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -53,12 +56,17 @@ class TimerMetrics:
         self.came: Counter[str] = Counter()
         self.went: Counter[str] = Counter()
 
-    def load(self) -> None:
-        """Take over what was saved; what cannot be read is logged and begins at nothing."""
+    def load(self) -> bool:
+        """Take over what was saved; what cannot be read is logged.
+
+        :returns: whether there are counts.
+        """
         try:
-            self._file.load_rows(TimerMetricsSerializeWrapper, self._take_saved)
+            return self._file.load_rows(TimerMetricsSerializeWrapper, self._take_saved)
         except StoreDamaged as error:
-            self.log.error("counting of timed messages starts at zero: {error}", error=str(error))
+            self.log.error("the counts of timed messages cannot be read: {error}",
+                           error=str(error))
+            return False
 
     def _take_saved(self, saved: TimerMetricsSerializeWrapper, _: bytes) -> None:
         self.saved = saved
@@ -75,18 +83,55 @@ class TimerMetrics:
             self.went[topic] -= count
         self.saved.data_version.next_version(now_ms)
 
+    def nothing_waits(self) -> None:
+        """The wheel is empty: so are all counts, whatever happened to messages or to files."""
+        for topic, metric in self.saved.timing_count.items():
+            if metric.count:
+                self.add(topic, -metric.count)
+
+    def recount(self, by_hash: Mapping[int, int]) -> None:
+        """Take the counts from the timer log, after a crash or the loss of the file.
+
+        :param by_hash: sums of ``LogUnit.change`` by the hash of the real topic.
+        """
+        topics: dict[int, list[str]] = {}
+        for topic in {*self.saved.timing_count, *self._broker.topic_config.table}:
+            topics.setdefault(java_string_hash(topic), []).append(topic)
+        now_ms = self._broker.now_ms()
+        for topic_hash, names in topics.items():
+            count = by_hash.get(topic_hash, 0)
+            # Where names share a hash, what was saved is the best that is known, unless it is 0.
+            if len(names) > 1 and count:
+                continue
+            for topic in names:
+                if count or topic in self.saved.timing_count:
+                    metric = self.saved.timing_count.setdefault(topic, Metric(0, now_ms))
+                    metric.count = count
+
+    def topic_of(self, topic_hash: int) -> str:
+        """The topic with a hash, of those that are counted; empty if there is none."""
+        return next((topic for topic in self.saved.timing_count
+                     if java_string_hash(topic) == topic_hash), "")
+
     def count(self, topic: str) -> int:
         """Waiting messages of a topic."""
         metric = self.saved.timing_count.get(topic)
-        return 0 if metric is None else metric.count
+        return 0 if metric is None else max(metric.count, 0)
 
-    def forget(self, topics: Container[str]) -> None:
-        """Forget topics that are not there any more.
+    def told(self) -> dict[str, Metric]:
+        """The counts of the topics that there are, as others are told."""
+        return {topic: Metric(max(metric.count, 0), metric.time_stamp)
+                for topic, metric in self.saved.timing_count.items() if self._is_there(topic)}
 
-        :param topics: those that are.
-        """
-        for topic in [topic for topic in self.saved.timing_count if topic not in topics
-                      and not topic.startswith((SYSTEM_TOPIC_PREFIX, LMQ_PREFIX))]:
+    def _is_there(self, topic: str) -> bool:
+        return topic.startswith((SYSTEM_TOPIC_PREFIX, LMQ_PREFIX)) or (
+            topic in self._broker.topic_config.table)
+
+    def forget(self) -> None:
+        """Forget topics that are not there any more, once none of their messages waits."""
+        for topic, metric in list(self.saved.timing_count.items()):
+            if metric.count or self._is_there(topic):
+                continue
             del self.saved.timing_count[topic]
             self.came.pop(topic, None)
             self.went.pop(topic, None)
@@ -98,8 +143,13 @@ class TimerMetrics:
             self.saved = theirs
 
     def encode(self) -> bytes:
-        """Write them as the file holds them, and an answer."""
+        """Write them as the file holds them."""
         return self.saved.encode_standard()
+
+    def answer(self) -> bytes:
+        """Write what others are told."""
+        return TimerMetricsSerializeWrapper(
+            self.saved.data_version, self.told()).encode_standard()
 
     def write(self, data: bytes) -> None:
         """Save what ``encode`` gave, if it changed. Blocks.

@@ -12,6 +12,7 @@ Source: TimerMessageStore.recover, recoverAndRevise, reviseQueueOffset @5.3.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -53,6 +54,9 @@ class TimerRecovery:
         self.queue_offset = 0
         #: Places of messages from there on that are in the log.
         self.known_places: set[int] = set()
+        #: Sums of ``LogUnit.change`` by the hash of the real topic, of what is in the wheel; None
+        #: when they were not needed.
+        self.counts: Counter[int] | None = None
 
     def run(self) -> None:
         """Find the offsets to continue at, and make wheel and log fit them."""
@@ -120,8 +124,18 @@ class TimerRecovery:
         """Make the slots of a time on from the units; :returns: how many units there are."""
         self._wheel.forget()
         count = 0
+        counts = self.counts = Counter[int]()
         for position, unit in self._timer_log.units(self._timer_log.begin, end):
             count += 1
             if unit.slot_ms >= read_ms:
                 self._wheel.add(position, unit)
+                counts[unit.topic_hash] += unit.change
         return count
+
+    def count(self, end: int, read_ms: int) -> None:
+        """Count what is in a wheel that did not have to be made, if that was not done."""
+        if self.counts is None:
+            counts = self.counts = Counter[int]()
+            for _, unit in self._timer_log.units(self._timer_log.begin, end):
+                if unit.slot_ms >= read_ms:
+                    counts[unit.topic_hash] += unit.change

@@ -32,6 +32,7 @@ from twistmq.plugins.timer.dequeue import Dequeue
 from twistmq.plugins.timer.enqueue import Enqueue
 from twistmq.plugins.timer.following import Following
 from twistmq.plugins.timer.metrics import TimerMetrics
+from twistmq.plugins.timer.pending_recalls import PendingRecalls
 from twistmq.plugins.timer.rates import Rates
 from twistmq.plugins.timer.records import (
     TIMER_MARK,
@@ -84,10 +85,11 @@ class TimerService:
         self.late, self.due = Delivery(broker), Delivery(broker)
         rolling = Rolling(self.wheel, settings.roll_window)
         self.delivered = Delivered(store, rolling.slot_on_slave)
+        recalls = PendingRecalls()
         self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, self.late,
-                               rolling, self.delivered)
+                               rolling, self.delivered, recalls)
         self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, self.due,
-                               self.delivered)
+                               self.delivered, recalls)
         #: Where the master of this broker is, if it is a slave.
         self.following = Following(broker, self.wheel, self.timer_log, self.checkpoint,
                                    self.enqueue, self.dequeue, self.delivered)
@@ -112,7 +114,7 @@ class TimerService:
         """
         try:
             was_there = self.checkpoint.load()
-            self.metrics.load()
+            has_counts = self.metrics.load()
             self.timer_log.load()
             now_ms = self._broker.now_ms()
             read_ms = (self.checkpoint.values.last_read_ms if was_there
@@ -121,6 +123,10 @@ class TimerService:
             recovery = TimerRecovery(
                 self._broker.store, self.checkpoint, self.wheel, self.timer_log)
             recovery.run()
+            if not has_counts and self.wheel.slots:
+                recovery.count(self.timer_log.end, read_ms)
+            if recovery.counts is not None:
+                self.metrics.recount(recovery.counts)
             self.dequeue.begin(read_ms)
             self.following.begin()
             self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
@@ -336,7 +342,7 @@ class TimerService:
         if self.enqueue.behind or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
             self.log.info("timed messages: {behind} to enter, {ms} ms behind in delivering, "
                           "{count} wait", behind=self.enqueue.behind,
-                          ms=now_ms - self.dequeue.read_ms, count=self.wheel.count)
+                          ms=now_ms - self.dequeue.read_ms, count=self.wheel.waiting_count)
 
     def runtime_info(self) -> dict[str, str]:
         """The rows of the runtime table."""
@@ -344,7 +350,7 @@ class TimerService:
         entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivered_count)
         return {"timerReadBehind": str(max(now_ms - self.dequeue.read_ms, 0) // 1000),
                 "timerOffsetBehind": str(self.enqueue.behind),
-                "timerCongestNum": str(self.wheel.count),
+                "timerCongestNum": str(self.wheel.waiting_count),
                 "timerEnqueueTps": str(entered), "timerDequeueTps": str(delivered)}
 
 

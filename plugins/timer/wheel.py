@@ -159,7 +159,12 @@ class TimerWheel:
     def waiting(self, time_ms: int) -> int:
         """How many messages wait for a time."""
         slot = self.slots.get(self.floor_ms(time_ms))
-        return 0 if slot is None else slot.count
+        return 0 if slot is None else max(slot.count, 0)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages wait, as others are told: recalls of nothing do not count."""
+        return max(self.count, 0)
 
     @property
     def next_ms(self) -> int | None:

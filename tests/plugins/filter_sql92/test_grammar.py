@@ -102,7 +102,7 @@ class ZeroTests(SynchronousTestCase):
             self.assertEqual(self.matching(expression), expected, expression)
         for condition in ("0 = 0.0", "0 = -0.0", "0.0 = -0.0", "-1 < 0.0", "NOT (0.0 < 0)"):
             self.assertEqual(self.matching(condition), list(self.VALUES), condition)
-        self.assertRaises(ExpressionError, parse, "a BETWEEN 0.0 AND -1")
+        self.assertRaises(ExpressionError, parse, "a BETWEEN 1 AND 0.0")
         self.assertRaises(ExpressionError, parse, "0.0")
 
 

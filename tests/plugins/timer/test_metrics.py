@@ -39,15 +39,29 @@ class TimerMetricsTests(TimerTestCase):
         self.assertEqual(self.service.metrics.count("never"), 0)
 
     def test_topics_that_are_gone(self) -> None:
-        """They are forgotten; the system's are not."""
-        for topic in ("gone", "rmq_sys_x", "TBW102"):
+        """They are forgotten once none of their messages waits; the system's are not."""
+        for topic in ("gone", "waits", "rmq_sys_x", "TBW102"):
             self.service.metrics.add(topic, 1)
+        self.service.metrics.add("gone", -1)
         self.run_task("forget timed messages of topics that are gone")
-        self.assertEqual(set(self.service.metrics.saved.timing_count), {"rmq_sys_x", "TBW102"})
+        self.assertEqual(set(self.service.metrics.saved.timing_count),
+                         {"rmq_sys_x", "TBW102", "waits"})
+        self.assertEqual(set(self.service.metrics.told()), {"rmq_sys_x", "TBW102"})
 
     def test_damaged_file(self) -> None:
-        """It is said, and counting begins anew."""
+        """It is said, and the messages that wait are counted in the timer log."""
+        self.send(b"waits", TIMER_DELAY_MS="4500")
+        self.send(b"other", "U", TIMER_DELAY_MS="4500")
+        self.turn()
         self.box.stop()
         self.disk.write_file(FILE, b"{")
         self.box = self.start()
-        self.assertEqual(self.service.metrics.saved.timing_count, {})
+        self.assertEqual({topic: metric.count for topic, metric
+                          in self.service.metrics.saved.timing_count.items()}, {"T": 1, "U": 1})
+
+    def test_wrong_counts_end_with_the_last_message(self) -> None:
+        """What a crash of another broker left in the file does not stay for ever."""
+        self.service.metrics.add("T", -3)
+        self.send(b"waits", TIMER_DELAY_MS="4500")
+        self.turns(6000)
+        self.assertEqual(self.service.metrics.saved.timing_count["T"].count, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.timer.case import TimerTestCase
@@ -13,6 +15,7 @@ from twistmq.broker.wire.headers.send import (
     RecallMessageResponseHeader,
     RecallRefusedResponseHeader,
 )
+from twistmq.plugins.timer.metrics import TimerMetricsSerializeWrapper
 from twistmq.plugins.timer.recall import RecallHandle, decode_handle, encode_handle
 
 HANDLE = RecallHandle("T", "broker-a", "1700000009001", "KEY")
@@ -148,6 +151,120 @@ class RecallTests(TimerTestCase):
         self.turns(6000)
         self.assertEqual(self.bodies(), [b"stays"])
         self.assertEqual(self.service.metrics.count("T"), 0)
+
+    def counted(self, topic: str = "T") -> tuple[int, int]:
+        """What others are told of a topic, and what is in the wheel."""
+        told = TimerMetricsSerializeWrapper.decode(
+            self.box.ask(RequestCode.GET_TIMER_METRICS).body).timing_count
+        return told[topic].count if topic in told else 0, self.service.wheel.waiting_count
+
+    def raw_counts(self) -> dict[str, int]:
+        """The counts as they are saved, without those that are 0."""
+        return {topic: metric.count for topic, metric
+                in self.service.metrics.saved.timing_count.items() if metric.count}
+
+    def test_a_message_that_is_recalled_again_counts_once(self) -> None:
+        """Before and after its time, also over a restart and where a roll comes between."""
+        for window, delay in (("100", "6000"), ("4", "20000")):
+            self.restart(timerRollWindowSlot=window)
+            handle = self.handle_of(b"back", TIMER_DELAY_MS=delay, UNIQ_KEY="U")
+            self.send(b"stays", TIMER_DELAY_MS=delay, UNIQ_KEY="V")
+            self.turn()
+            for _ in range(3):
+                self.recall(handle)
+            self.turn()
+            self.recall(handle)
+            self.turn()
+            self.assertEqual(self.counted(), (1, 1))
+            self.restart(timerRollWindowSlot=window)
+            self.assertEqual(self.counted(), (1, 1))
+            self.recall(handle)
+            self.turns(int(delay) + 2000)
+            self.assertEqual((self.bodies()[-1], self.counted(), self.raw_counts()),
+                             (b"stays", (0, 0), {}))
+        self.assertEqual(self.bodies(), [b"stays"] * 2)
+
+    def test_one_recall_of_two_messages_with_one_key(self) -> None:
+        """Both are taken back, and none is counted any more."""
+        handle = self.handle_of(b"back", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
+        self.send(b"twin", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
+        self.send(b"later", TIMER_DELAY_MS="9500", UNIQ_KEY="W")
+        self.recall(handle)
+        self.turns(6000)
+        self.assertEqual((self.bodies(), self.counted()), ([], (1, 1)))
+        self.turns(5000)
+        self.assertEqual((self.bodies(), self.raw_counts()), ([b"later"], {}))
+
+    def test_nobody_is_told_of_less_than_no_message(self) -> None:
+        """A recall of nothing is never shown as a message that is not there."""
+        handle = encode_handle(RecallHandle("T", "broker-a", str(self.box.now_ms + 4001), "none"))
+        self.send(b"far", TIMER_DELAY_MS="900")
+        self.turns(3000)
+        self.recall(handle)
+        self.turn()
+        self.assertEqual(self.counted(), (0, 0))
+        self.assertEqual(self.service.runtime_info()["timerCongestNum"], "0")
+        self.turns(6000)
+        self.assertEqual(self.raw_counts(), {})
+
+    def test_a_topic_that_is_deleted_while_its_messages_wait(self) -> None:
+        """Nobody is told of it, and when it is there again nothing is missing."""
+        self.send(b"old", TIMER_DELAY_MS="4500")
+        self.turn()
+        self.box.kernel.tables.delete_topic("T")
+        self.run_task("forget timed messages of topics that are gone")
+        self.assertEqual(self.counted(), (0, 1))
+        self.turns(2000)
+        self.send(b"new", TIMER_DELAY_MS="4500")
+        self.turn()
+        self.assertEqual(self.counted(), (2, 2))
+        self.turns(3000)
+        self.assertEqual(self.counted(), (1, 1))
+        self.turns(4000)
+        self.assertEqual(self.raw_counts(), {})
+        self.box.kernel.tables.delete_topic("T")
+        self.run_task("forget timed messages of topics that are gone")
+        self.assertNotIn("T", self.service.metrics.saved.timing_count)
+
+    def test_a_message_that_cannot_be_read_counts_until_its_time(self) -> None:
+        """It is given up with an error, and not counted afterwards."""
+        self.send(b"lost", TIMER_DELAY_MS="4500")
+        self.send(b"waits", TIMER_DELAY_MS="9500")
+        self.turn()
+        look = self.box.kernel.store.look_message
+        [lost, _] = self.waiting()
+        self.patch(self.box.kernel.store, "look_message", lambda place, *size: (
+            None if place == lost.physical_offset else look(place, *size)))
+        self.turns(6000)
+        self.assertEqual((self.bodies(), self.counted()), ([], (1, 1)))
+
+    def test_counts_fit_whatever_happened(self) -> None:
+        """Sends, recalls, rolls, deletions, stops and kills leave no count behind."""
+        chance = random.Random(20)
+        settings = {"timerRollWindowSlot": "4", "recallMessageEnable": "true"}
+        self.restart(**settings)
+        handles = [encode_handle(RecallHandle(
+            "T", "broker-a", str(self.box.now_ms + 8001), f"none{number}")) for number in range(3)]
+        for number in range(400):
+            what = chance.randrange(20)
+            if what < 8:
+                handles.append(self.handle_of(
+                    TIMER_DELAY_MS=str(chance.randrange(1000, 20_000)), UNIQ_KEY=f"U{number % 50}"))
+            elif what < 15:
+                self.recall(chance.choice(handles[-10:]))
+            elif what < 17:
+                self.turn(chance.randrange(2000))
+            elif what == 17:
+                self.save()
+            elif what == 18 and not number % 3:
+                self.restart(**settings)
+            elif what == 19 and not number % 3:
+                self.after_kill(**settings)
+            self.assertGreaterEqual(min(self.counted()), 0)
+        self.assertNotEqual(self.counted(), (0, 0))
+        self.patch(self.service.metrics, "nothing_waits", lambda: None)
+        self.turns(22_000)
+        self.assertEqual((self.service.wheel.count, self.raw_counts()), (0, {}))
 
     def test_refusals_come_in_apaches_order_and_words(self) -> None:
         """In Apache's order and words."""
