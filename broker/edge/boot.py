@@ -33,6 +33,7 @@ from twistmq.broker.errors import BrokerError, SettingsError, SettingUnavailable
 from twistmq.broker.net.tls_options import tls_notices
 
 __all__ = [
+    "DURABILITY_MARK",
     "EXIT_CONFLICT",
     "EXIT_FAILED",
     "EXIT_OK",
@@ -42,6 +43,7 @@ __all__ = [
     "WILDCARDS",
     "StartRefused",
     "broker_settings",
+    "durability_notice",
     "exit_status",
     "failure_text",
     "log_folder",
@@ -80,6 +82,8 @@ _OTHER_NAME_SERVERS: Final = {
 }
 _LOCAL: Final = "127.0.0.1"
 _LOOPBACK: Final = (_LOCAL, "::1", "localhost")
+#: How the line begins that says when a send is acknowledged.
+DURABILITY_MARK: Final = "flushDiskType="
 #: Addresses that are any address of the host: one can listen on them, not connect to them.
 WILDCARDS: Final = ("0.0.0.0", "::", "")
 
@@ -346,6 +350,19 @@ def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> li
             settings.addresses("namesrvAddr") or asks_address_server(settings)):
         found.append("no name server is given (-n HOST:PORT): no client can find this broker")
     return found
+
+
+def durability_notice(settings: Settings) -> str:
+    """What a loss of power may take of the messages that were acknowledged; empty: nothing.
+
+    A slave acknowledges no sends.
+    """
+    if settings.text("flushDiskType") == "SYNC_FLUSH" or settings.text("brokerRole") == "SLAVE":
+        return ""
+    return (f"{DURABILITY_MARK}{settings.text('flushDiskType')}: a send is acknowledged before its "
+            "message is on the disk, and a loss of power may take the messages of the last "
+            f"{settings.int('flushIntervalCommitLog')} ms; set flushDiskType=SYNC_FLUSH to have "
+            "the disk waited for")
 
 
 def unknown_names(settings: Settings) -> list[str]:

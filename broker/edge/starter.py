@@ -115,13 +115,18 @@ class Starter:
         return found
 
     def boot_lines(self) -> list[str]:
-        """The lines that Apache's servers print, and for ``up`` the next step."""
+        """The lines that Apache's servers print, and what a user of the defaults should know."""
         if self.kind == "namesrv":
             return [namesrv_line(self.service)]
         if self.kind == "broker":
-            return [_broker_line(self.service)]
+            return [_broker_line(self.service), *self.durability_lines()]
         return [namesrv_line(self.service.namesrv), _broker_line(self.service.broker),
-                *self.next_steps(self.service.namesrv)]
+                *self.durability_lines(), *self.next_steps(self.service.namesrv)]
+
+    def durability_lines(self) -> list[str]:
+        """The line that says when a send is acknowledged, unless that is after a sync."""
+        notice = boot.durability_notice(self.settings)
+        return [notice] if notice else []
 
     def next_steps(self, name_server: Any) -> list[str]:
         """The next step after ``twistmq up``: the address for clients, the folders."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import services
+from twistmq.broker.edge.boot import DURABILITY_MARK
 from twistmq.broker.edge.starter import Starter, namesrv_line
 from twistmq.broker.edge.unserved_stores import unserved_notices
 from twistmq.broker.store.disk import RealDisk
@@ -31,6 +32,8 @@ class SupervisorStarter(Starter):
         prints: bool = True,
     ) -> None:
         self._command = command
+        #: Said of all brokers, each of which prints it.
+        self._durability_lines: set[str] = set()
         super().__init__(reactor, kind, settings, prints=prints)
 
     def _make(self) -> Any:
@@ -42,6 +45,10 @@ class SupervisorStarter(Starter):
         if is_error:
             self._warn(f"{name}: {line.removeprefix('twistmq: ')}")
             return
+        if line.startswith(DURABILITY_MARK):
+            if line in self._durability_lines:
+                return
+            self._durability_lines.add(line)
         self.log.info("{line}", line=line)
         self._print(line, sys.stdout)
 

@@ -1,9 +1,9 @@
 """How many messages wait for their time, by their real topic; ``config/timermetrics`` holds it.
 
-The count of a topic is the sum of ``LogUnit.change`` over the units that are in the wheel: a message
-counts from when it is entered until its slot is done, a recall counts against it meanwhile. So no
-order of sends, recalls, rolls and deletions leaves anything behind. A recall of a message that there
-is not lets a count go below 0 until its slot is done; nobody is told so.
+The count of a topic is the sum of ``LogUnit.change`` over the units that are in the wheel: a
+message counts from when it is entered until its slot is done, and a recall counts against it
+meanwhile. So no order of sends, recalls, rolls and deletions leaves anything behind. A recall of a
+message that there is not lets a count go below 0 until its slot is done; nobody is told so.
 
 Source: TimerMetrics, TimerMessageStore.addMetric @5.3.3.
 """

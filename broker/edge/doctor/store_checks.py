@@ -15,6 +15,7 @@ from typing import Final
 
 from twistmq.broker.config.folder_checks import lock_holder, nearest_folder, not_writable
 from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge.boot import durability_notice
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.errors import StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
@@ -25,6 +26,7 @@ __all__ = ["Space", "space_of", "store_findings"]
 _STORE: Final = "store"
 _DISK: Final = "disk"
 _CLOCK: Final = "clock"
+_FLUSH: Final = "flush"
 #: File systems that forget, and those whose locks and syncs depend on another host.
 _FORGETFUL: Final = ("tmpfs", "ramfs", "overlay")
 _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
@@ -59,6 +61,7 @@ def store_findings(
     settings: Settings, now_ms: int, *, running: bool, space: Callable[[Path], Space] = space_of,
 ) -> Iterator[Finding]:
     """Look at all of it."""
+    yield from _durability(settings)
     store = settings.store_settings()
     root = Path(store.store_path_root_dir)
     for folder in dict.fromkeys((root, Path(store.commit_log_path))):
@@ -74,6 +77,16 @@ def store_findings(
     yield from _lock(root, running)
     yield from _sizes(Path(store.commit_log_path), store.mapped_file_size_commit_log)
     yield from _times(root, now_ms)
+
+
+def _durability(settings: Settings) -> Iterator[Finding]:
+    """When a send is acknowledged; whoever chose the setting knows it."""
+    notice = durability_notice(settings)
+    if not notice or settings.is_given("flushDiskType"):
+        yield fine(_FLUSH, f"flushDiskType={settings.text('flushDiskType')}")
+        return
+    text, _, mend = notice.partition("; ")
+    yield warning(_FLUSH, text, mend)
 
 
 def _unusable(folder: Path) -> Finding | None:

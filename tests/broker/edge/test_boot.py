@@ -302,6 +302,17 @@ class NoticeTests(SynchronousTestCase):
                               ("127.0.0.1", "localhost")):
             self.assertEqual(self.up(bindAddress=listens, brokerIP1=told), ["of a plugin"])
 
+    def test_when_a_send_is_acknowledged(self) -> None:
+        """One line names the setting; there is none where the disk is waited for, or no send."""
+        text = boot.durability_notice(boot.broker_settings(None, {"flushIntervalCommitLog": "77"}))
+        for words in ("acknowledged before", "77 ms", "set flushDiskType=SYNC_FLUSH"):
+            self.assertIn(words, text)
+        self.assertNotIn("\n", text)
+        self.assertEqual(boot.durability_notice(boot.up_settings("d", None, {
+            "flushDiskType": "SYNC_FLUSH"})), "")
+        self.assertEqual(boot.durability_notice(boot.broker_settings(None, {
+            "brokerRole": "SLAVE", "brokerId": "1"})), "")
+
     def test_no_name_server(self) -> None:
         """A broker alone that reports to nobody is found by nobody."""
         alone = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "namesrvAddr": ""}

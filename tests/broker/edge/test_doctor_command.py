@@ -260,6 +260,17 @@ class RunningTests(DoctorTestCase):
                   if each.level is Level.BROKEN]
         self.assertEqual(broken, ["port", "port", "store"])
 
+    def test_the_disk_is_not_waited_for(self) -> None:
+        """That is to know where nobody chose it: which messages may be lost, and what to set."""
+        [finding] = [each for each in self.examine() if each.check == "flush"]
+        self.assertEqual(finding.level, Level.WARN)
+        self.assertIn("500 ms", finding.text)
+        self.assertIn("flushDiskType=SYNC_FLUSH", finding.mend)
+        for chosen in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+            [finding] = [each for each in self.examine(flushDiskType=chosen)
+                         if each.check == "flush"]
+            self.assertEqual((finding.level, finding.text), (Level.OK, f"flushDiskType={chosen}"))
+
     def test_it_was_killed(self) -> None:
         """That is nothing to mend, but to know."""
         self.store.mkdir()

@@ -21,7 +21,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import services, starter, tap
-from twistmq.broker.edge.boot import broker_settings, namesrv_settings, up_settings
+from twistmq.broker.edge.boot import (
+    broker_settings,
+    durability_notice,
+    namesrv_settings,
+    up_settings,
+)
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.plugin.hooks import Hooks
@@ -86,7 +91,8 @@ class StarterTests(SynchronousTestCase):
             self.fire(service, service)
             self.assertEqual(
                 self.out.getvalue(),
-                f"The broker[b, 1.2.3.4:5] boot success. serializeType=JSON{end}\n")
+                f"The broker[b, 1.2.3.4:5] boot success. serializeType=JSON{end}\n"
+                f"{durability_notice(broker_settings(None, {}))}\n")
             self.out.truncate(self.out.seek(0))
 
     def test_output_that_nobody_reads_stops_no_start(self) -> None:
@@ -112,7 +118,9 @@ class StarterTests(SynchronousTestCase):
                          "The Name Server boot success. serializeType=JSON, address ::1:77\n")
 
     def test_up_says_what_to_do_next(self) -> None:
-        """After both lines comes the address clients need, and where the data is."""
+        """After both lines comes when a send is acknowledged, the address that clients need, and
+        where the data is.
+        """
         settings = up_settings("/data", None, {})
         name_server = fake_namesrv(settings)
         service = SimpleNamespace(started=Deferred(), namesrv=name_server,
@@ -122,8 +130,19 @@ class StarterTests(SynchronousTestCase):
         lines = self.out.getvalue().splitlines()
         self.assertIn("The Name Server", lines[0])
         self.assertIn("The broker[", lines[1])
-        self.assertIn('setNamesrvAddr("127.0.0.1:77")', lines[3])
-        self.assertIn("/data/store, logs in /data/logs", lines[4])
+        self.assertIn("acknowledged before its message is on the disk", lines[2])
+        self.assertIn("flushDiskType=SYNC_FLUSH", lines[2])
+        self.assertIn('setNamesrvAddr("127.0.0.1:77")', lines[4])
+        self.assertIn("/data/store, logs in /data/logs", lines[5])
+
+    def test_up_that_waits_for_the_disk(self) -> None:
+        """There is nothing to say of acknowledgements."""
+        settings = up_settings("/data", None, {"flushDiskType": "SYNC_FLUSH"})
+        service = SimpleNamespace(started=Deferred(), namesrv=fake_namesrv(settings),
+                                  broker=fake_broker("127.0.0.1:77"))
+        self.starter("up", settings, service)
+        self.fire(service, service)
+        self.assertNotIn("flushDiskType", self.out.getvalue())
 
     def test_address_of_all_addresses(self) -> None:
         """Nobody can connect to 0.0.0.0: clients are told what they are told of the broker."""

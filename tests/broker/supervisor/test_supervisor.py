@@ -122,6 +122,7 @@ class SupervisorTests(SupervisorTestCase):
         for index in range(2):
             self.assertRegex(
                 seen, rf"The broker\[b-{index}, 127.0.0.1:{self.base + 10 * index}\] boot success")
+        self.assertEqual(seen.count("set flushDiskType=SYNC_FLUSH"), 1)
         self.assertIn("2 brokers are up: b-0, b-1\n", seen)
         self.make_topic()
         with Producer(self.namesrv, group="g") as producer:
