@@ -105,8 +105,11 @@ PRODUCER: Final = (
            "backPressureForAsyncSendSize", 1),
     Option("auto_batch", ("bool",), False, "`send_soon` puts messages of a topic into batches",
            "autoBatch"),
-    Option("avoid_slow", ("bool",), False, "leave out brokers that are slow or dead for a while",
-           "sendLatencyEnable"),
+    Option("attempt_timeout_s", _NUMBER, None, "bound on an attempt of a send while other brokers "
+           "are left to try; None: a share of the time", "sendMsgMaxTimeoutPerRequest", 0.001,
+           _DAY_S),
+    Option("avoid_slow", ("bool",), False, "leave out slow brokers for a while, not only those "
+           "that gave no answer", "sendLatencyEnable"),
     Option("latency_table", ("str",), "5.x", "how long a slow broker is left out: as Apache's "
            "client of 5.x, or of 4.9", "latencyMax, notAvailableDuration", choices=("5.x", "4.9")),
     Option("encode", ("object",), None, "makes the body of a value; None: bodies are bytes"),

@@ -104,6 +104,8 @@ def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
         require_safe=values["require_safe"], compress_over=values["compress_over"],
         codec=values["codec"], in_flight_max=values["in_flight_max"],
         in_flight_bytes_max=values["in_flight_bytes_max"], auto_batch=values["auto_batch"],
+        attempt_timeout_ms=(None if values["attempt_timeout_s"] is None
+                            else values["attempt_timeout_s"] * 1000),
         avoid_slow=values["avoid_slow"],
         latencies=TABLE_4 if values["latency_table"] == "4.9" else TABLE_5)
     fault = group_fault(options.group)

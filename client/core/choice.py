@@ -63,7 +63,7 @@ class RoundRobin:
             if len(turns) >= _TOPICS_MAX:
                 turns.clear()
             turn = self._start
-        if failed or self._faults is not None:
+        if failed or (self._faults is not None and self._faults.is_active):
             turn = self._good_turn(queues, turn, failed, now_ms)
         turns[topic] = turn + 1
         return queues[turn % len(queues)]

@@ -299,6 +299,11 @@ class Engine:
         self._effects.append(Close(number))
         self.lost(number, "it takes too long")
 
+    def under_way(self, address: str) -> int:
+        """How many requests to an address have no answer."""
+        connection = self._by_address.get(address)
+        return 0 if connection is None else len(connection.link.waiting)
+
     def open_addresses(self) -> list[str]:
         """The addresses of open connections."""
         return [each.address for each in self._by_address.values() if each.is_open]

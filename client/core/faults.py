@@ -9,9 +9,15 @@ left out until a probe reaches it or a later send does.
     latency, ms  from   50  100   550  1000  2000   3000  15000
     to 5.1.3     away    0    0  30 s  60 s  120 s  180 s  600 s   30 s
 
+A producer without the option ``avoid_slow`` learns of failures only (:data:`TABLE_FAILURES`): a
+broker that was not reached, or gave no answer in time, is left out for ten seconds and until a
+probe reaches it. Nothing is noted of a broker that answers, so such a producer pays nothing for
+each message.
+
 Source: MQFaultStrategy, LatencyFaultToleranceImpl @5.3.3 and @4.9.4. Differs from Apache: brokers
 that are reachable are not probed, since a probe of theirs changes nothing; and one that is not
-reachable is left out until it is, not only for as long as its failure counts.
+reachable is left out until it is, not only for as long as its failure counts. Without its option
+Apache's client avoids a broker only within the send that failed there.
 """
 
 from __future__ import annotations
@@ -20,14 +26,17 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["TABLE_4", "TABLE_5", "Faults", "LatencyTable"]
+__all__ = ["TABLE_4", "TABLE_5", "TABLE_FAILURES", "Faults", "LatencyTable"]
 
 #: When the first probes are due after a start, and how often after that, ms.
 ROUND_MS: Final = 3000
 #: A broker is probed at most so often, ms.
 PROBE_MS: Final = 2000
-#: The time-out of a probe, ms.
+#: The time-out of a probe, ms; and where only failures count, for a broker may be far away.
 PROBE_TIMEOUT_MS: Final = 200
+PROBE_FAR_TIMEOUT_MS: Final = 1000
+#: Where only failures count, the time between probes of a broker doubles up to this, ms.
+PROBE_WAIT_MAX_MS: Final = 24_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,18 @@ class LatencyTable:
     failure: int
     #: Whether a broker that is left out is not taken back by a quick send.
     only_extends: bool
+    #: The time-out of a probe.
+    probe_timeout_ms: int = PROBE_TIMEOUT_MS
+
+    @property
+    def has_latencies(self) -> bool:
+        """Whether a broker is left out when it is only slow."""
+        return bool(self.latencies)
 
     def away_ms(self, latency_ms: float) -> int:
         """How long a broker is left out."""
+        if not self.latencies:
+            return self.away[0]
         at = bisect_right(self.latencies, latency_ms)
         return self.away[at - 1] if at else 0
 
@@ -55,6 +73,11 @@ TABLE_4: Final = LatencyTable(
     (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000), failure=30_000, only_extends=False)
 
 
+#: Only failures count, and for how long.
+TABLE_FAILURES: Final = LatencyTable(
+    (), (10_000,), failure=0, only_extends=True, probe_timeout_ms=PROBE_FAR_TIMEOUT_MS)
+
+
 @dataclass(slots=True)
 class _Broker:
     """The state of a broker, as far as it is known; times are of the steady clock, ms."""
@@ -62,13 +85,17 @@ class _Broker:
     away_until_ms: float = 0
     is_reachable: bool = True
     probe_from_ms: float = 0
+    probe_wait_ms: float = PROBE_MS
 
 
 class Faults:
     """The brokers to which a producer sent.
 
-    :param table: :data:`TABLE_5` or :data:`TABLE_4`.
+    :param table: :data:`TABLE_5`, :data:`TABLE_4` or :data:`TABLE_FAILURES`.
     :param now_ms: steady clock.
+
+    ``is_active`` is whether a send has to look at this before it chooses a broker, and to tell how
+    it ended.
     """
 
     def __init__(self, table: LatencyTable = TABLE_5, now_ms: float = 0) -> None:
@@ -76,6 +103,12 @@ class Faults:
         self._brokers: dict[str, _Broker] = {}
         self._unreachable: dict[str, _Broker] = {}
         self._round_ms = now_ms + ROUND_MS
+        self.is_active = table.has_latencies
+
+    @property
+    def probe_timeout_ms(self) -> int:
+        """The time-out of a probe."""
+        return self._table.probe_timeout_ms
 
     def ended(
         self, broker: str, latency_ms: float, now_ms: float, *, failed: bool = False,
@@ -86,12 +119,17 @@ class Faults:
         :param failed: whether the broker is to be left out whatever the latency.
         :param reachable: False when nothing was heard of it: no connection, or no reply in time.
         """
+        if not self._table.has_latencies and not (failed and not reachable):
+            # It answered, so nothing is held against it.
+            self.forget(broker)
+            return
         away_ms = self._table.away_ms(self._table.failure if failed else latency_ms)
         known = self._brokers.get(broker)
         if known is None:
             if not away_ms and reachable:
                 return
             known = self._brokers[broker] = _Broker()
+            self.is_active = True
         if not self._table.only_extends:
             known.away_until_ms = now_ms + away_ms
         elif away_ms:
@@ -116,9 +154,10 @@ class Faults:
         return known is None or known.is_reachable
 
     def forget(self, broker: str) -> None:
-        """A broker is in no route any more."""
+        """Nothing is known of a broker: it is in no route any more, for example."""
         self._brokers.pop(broker, None)
         self._unreachable.pop(broker, None)
+        self.is_active = bool(self._brokers) or self._table.has_latencies
 
     # --- probes
 
@@ -127,7 +166,7 @@ class Faults:
         return self._round_ms if self._unreachable else None
 
     def probes(self, now_ms: float) -> list[str]:
-        """The brokers to probe now, each with the time-out ``PROBE_TIMEOUT_MS``.
+        """The brokers to probe now, each with the time-out ``probe_timeout_ms``.
 
         Apache's client asks for the end of a queue. The caller tells by :meth:`probed` when the
         broker answers, and calls :meth:`forget` for one without an address.
@@ -139,7 +178,9 @@ class Faults:
         found = []
         for name, known in self._unreachable.items():
             if now_ms >= known.probe_from_ms:
-                known.probe_from_ms = now_ms + PROBE_MS
+                known.probe_from_ms = now_ms + known.probe_wait_ms
+                if not self._table.has_latencies:
+                    known.probe_wait_ms = min(known.probe_wait_ms * 2, PROBE_WAIT_MAX_MS)
                 found.append(name)
         return found
 

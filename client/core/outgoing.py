@@ -67,6 +67,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: float = 3000
     #: How often a send is tried again.
     retries: int = 2
+    #: Bound on one attempt, ms; None: a share of the time while there are other brokers to try.
+    attempt_timeout_ms: float | None = None
     #: Raise ``NotSafe`` when a message is stored but a flush or a slave was not waited for.
     require_safe: bool = False
     #: Bodies of so many bytes are compressed; 0: none.

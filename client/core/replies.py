@@ -132,7 +132,15 @@ class Replies:
     async def _send(
         self, sender: Sender, message: Outgoing, queue: MessageQueue | None, deadline_ms: float
     ) -> SendResult:
-        await self._tell_brokers(message.topic)
+        try:
+            # A broker that hangs leaves time for the message and the reply, which may come by
+            # another one.
+            await self._client.tasks.within(
+                (deadline_ms - self._client.tasks.now_ms) / 3,
+                self._client.tasks.spawn(self._tell_brokers(message.topic), "heartbeats"),
+                lambda: TimeoutError())
+        except TimeoutError:
+            log.debug("some broker does not answer the heartbeat before a request in time")
         left_ms = max(deadline_ms - self._client.tasks.now_ms, 1)
         return await sender.send(message, queue, timeout_ms=left_ms)
 

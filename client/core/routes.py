@@ -54,10 +54,11 @@ class Route:
     """The route of one topic; it does not change.
 
     ``write_queues`` are those a producer may send to, ``read_queues`` those a consumer reads.
-    ``owners`` has the broker of each logical queue of a static topic.
+    ``owners`` has the broker of each logical queue of a static topic, ``write_brokers`` the names
+    of the brokers of ``write_queues``.
     """
 
-    __slots__ = ("data", "owners", "read_queues", "topic", "write_queues")
+    __slots__ = ("data", "owners", "read_queues", "topic", "write_brokers", "write_queues")
 
     def __init__(self, topic: str, data: TopicRouteData) -> None:
         self.topic = topic
@@ -65,6 +66,8 @@ class Route:
         self.owners: dict[MessageQueue, str] = _static_queues(topic, data)
         static = sorted(self.owners)
         self.write_queues: list[MessageQueue] = static or _write_queues(topic, data)
+        self.write_brokers = frozenset(self.owners.get(queue, queue.broker_name)
+                                       for queue in self.write_queues)
         self.read_queues: list[MessageQueue] = static or sorted(
             MessageQueue(topic, each.broker_name, queue_id)
             for each in data.queue_datas if each.perm & PERM_READ

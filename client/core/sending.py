@@ -5,21 +5,32 @@ attempts of a send share one time-out. The outcome of an attempt decides about t
 
     outcome of an attempt                    a send that waits     send_soon
     no connection, no reply, no route        another broker        another broker
+    the broker is busy: it stored nothing    again, see below      again, see below
     a code of ``RETRY_CODES``                another broker        the error
     any other code                           the error             the error
     a queue that the caller chose            the error             the error
 
+While a send can go to other brokers, an attempt has a share of the time that is left, so that one
+broker that hangs does not take all of it; the last attempt has the rest. A broker that was not
+reached is left out by later sends for a while, see ``core.faults``.
+
+A busy broker did not store the message. The send goes to another broker that is not busy, or waits
+until this one takes it, however often that is refused within its time; see ``core.gates``. It does
+so for a queue that the caller chose, too. With ``retries=0`` nothing is tried again.
+
 Source: DefaultMQProducerImpl (sendDefaultImpl, sendKernelImpl), MQClientAPIImpl
 (processSendResponse, onExceptionImpl), DefaultMQProducer.retryResponseCodes @5.3.3. Differs from
-Apache: an attempt of an asynchronous send has the queue it goes to in its header; Apache's keeps
-the first.
+Apache: its client gives an attempt all the time that is left unless sendMsgMaxTimeoutPerRequest is
+set, and tries a busy broker again at once, or not at all in asynchronous sends. An attempt of an
+asynchronous send has the queue it goes to in its header; Apache's keeps the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from json.encoder import encode_basestring
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -44,13 +55,14 @@ from twistmq.client.answers import STORED
 from twistmq.client.core.batching import Batching, BatchSender
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
 from twistmq.client.core.client import ClientCore
-from twistmq.client.core.faults import PROBE_TIMEOUT_MS, Faults
+from twistmq.client.core.faults import TABLE_FAILURES, Faults
 from twistmq.client.core.link import Filled, Outcome
 from twistmq.client.core.outgoing import Outgoing, Preparer, ProducerOptions, send_header
 from twistmq.client.core.routes import Route
 from twistmq.client.core.tasks import Future, Task, Timer
 from twistmq.client.errors import (
     Attempt,
+    Busy,
     Closed,
     NoRoute,
     NotSafe,
@@ -62,6 +74,9 @@ from twistmq.client.errors import (
 )
 from twistmq.client.messages import ReceivedMessage, SendResult
 
+if TYPE_CHECKING:
+    from twistmq.client.core.gates import Gate
+
 __all__ = ["RETRY_CODES", "Sender"]
 
 #: The version of brokers that have a timer. Source: MQVersion.V5_0_0 @5.3.3.
@@ -72,6 +87,10 @@ RETRY_CODES: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID,
     ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
 })
+#: Refusals of a broker that has too much to do; and the begin of the remark of another such one,
+#: whose code says nothing. Source: AbstractSendMessageProcessor, BrokerFastFailure @5.3.3.
+_BUSY_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+_BUSY_REMARK: Final = "[PC_SYNCHRONIZED]"
 #: The fields that differ between the sends of one topic, in the order of the header; and how many
 #: kinds of sends have a template.
 _VARYING: Final = ("queue_id", "born_timestamp", "properties")
@@ -129,6 +148,11 @@ class Sending(msgspec.Struct):
     _broker_name: str = ""
     _begin_ms: float = 0.0
     _timer: Timer | None = None
+    #: The time and the queue of the attempt under way.
+    _time_ms: float = 0.0
+    _target: MessageQueue | None = None
+    #: Attempts that failed by something else than a busy broker.
+    _tries: int = 0
 
     def attempt(self) -> None:
         """Begin an attempt."""
@@ -172,12 +196,73 @@ class Sending(msgspec.Struct):
         self._broker_name = ""
         try:
             queue = self._queue or sender.choose(
-                message, route, self._failed() if self._attempts else ())
-            self._broker_name = client.routes.broker_of(queue)
+                message, route, self._failed() if self._attempts or sender.gates else ())
+            name = self._broker_name = client.routes.broker_of(queue)
+            address = self._address = client.routes.master(name)
+        except NoRoute as error:
+            self._ended(error)
+            return
+        self._time_ms = self._share_ms(route)
+        if sender.gates:
+            gate = sender.gates.get(name)
+            if gate is not None and not gate.is_open:
+                self._target = queue
+                gate.wait(self)
+                return
+        self._send_to(address, queue)
+
+    def _share_ms(self, route: Route) -> float:
+        """The time of an attempt: a share, while other brokers can be tried after it."""
+        left_ms = max(self._deadline_ms - self._begin_ms, 0.0)
+        sender, brokers = self._sender, route.write_brokers
+        if len(brokers) > 1 and self._is_free:
+            shares = min(sender.options.retries + 1 - self._tries,
+                         sender.untried(brokers, self._failed() if self._attempts else ()))
+            if shares > 1:
+                left_ms /= shares
+                bound_ms = sender.options.attempt_timeout_ms
+                return left_ms if bound_ms is None else min(left_ms * shares, bound_ms)
+        return left_ms
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the send may go to any broker."""
+        return self._queue is None and not self._message.sharding_key
+
+    # --- at a busy broker, see ``core.gates``
+
+    @property
+    def deadline_ms(self) -> float:
+        """See ``Waiting``."""
+        return self._deadline_ms
+
+    def go(self) -> None:
+        """See ``Waiting``: try the queue again."""
+        client = self._sender.client
+        self._begin_ms = client.tasks.now_ms
+        try:
             address = self._address = client.routes.master(self._broker_name)
         except NoRoute as error:
             self._ended(error)
             return
+        assert self._target is not None
+        self._time_ms = self._left_ms()
+        self._send_to(address, self._target)
+
+    def late(self) -> None:
+        """See ``Waiting``."""
+        if self._sender.client.is_closed:
+            self._finish(Closed("the producer is closed"))
+        elif not self._attempts:
+            self._finish(SendFailed(self._message.topic, [Attempt(
+                self._broker_name, self._sender.client.tasks.now_ms - self._begin_ms,
+                Busy(ResponseCode.SYSTEM_BUSY, f"{self._address} is busy, and this message was not "
+                     "sent to it"))]))
+        else:
+            self._fail(self._attempts[-1].error)
+
+    def _send_to(self, address: str, queue: MessageQueue) -> None:
+        message, client = self._message, self._sender.client
         if message.is_timed and not client.versions.get(address, 0) >= TIMER_VERSION_MIN:
             client.tasks.spawn(self._send_timed(address, queue), "version for a timed message")
             return
@@ -186,10 +271,12 @@ class Sending(msgspec.Struct):
     async def _send_timed(self, address: str, queue: MessageQueue) -> None:
         """Send a timed message once its broker is known to have a timer."""
         try:
-            await self._sender.check_timer(address, self._left_ms())
+            await self._sender.check_timer(address, self._time_ms)
         except BrokerError as error:
             self._ended(error)
         else:
+            spent_ms = self._sender.client.tasks.now_ms - self._begin_ms
+            self._time_ms = max(self._time_ms - spent_ms, 0.0)
             self._write(address, queue)
 
     def _write(self, address: str, queue: MessageQueue) -> None:
@@ -197,11 +284,14 @@ class Sending(msgspec.Struct):
         client = sender.client
         header = (sender.filled(message, queue.queue_id) if sender.is_plain
                   else sender.header(message, queue.queue_id))
+        self._target = queue
         client.engine.request(address, message.code, header, message.body, self._replied,
-                              self._left_ms())
+                              self._time_ms)
 
     def _failed(self) -> list[str]:
-        return [attempt.broker_name for attempt in self._attempts] if self._attempts else []
+        """The brokers to pass over: those at which this send failed, and busy ones."""
+        return [*(attempt.broker_name for attempt in self._attempts or ()),
+                *(name for name, gate in self._sender.gates.items() if not gate.is_open)]
 
     def _replied(self, outcome: Outcome) -> None:
         if not isinstance(outcome, RemotingCommand):
@@ -218,9 +308,13 @@ class Sending(msgspec.Struct):
                 f"{self._address}: its answer cannot be read: {error}"))
             return
         sender, message, queue = self._sender, self._message, self._queue
-        if sender.faults is not None:
+        if sender.faults.is_active:
             sender.attempt_ended(
                 self._broker_name, sender.client.tasks.now_ms - self._begin_ms, None)
+        if sender.gates:
+            gate = sender.gates.get(self._broker_name)
+            if gate is not None:
+                gate.stored()
         self._finish(SendResult(
             message.ids, answer.msg_id, MessageQueue(
                 sender.client.namespace.without(message.topic),
@@ -255,24 +349,63 @@ class Sending(msgspec.Struct):
         duration_ms = client.tasks.now_ms - self._begin_ms
         if self._broker_name:
             self._sender.attempt_ended(self._broker_name, duration_ms, error)
-        if self._attempts is None:
-            self._attempts = []
-        self._attempts.append(Attempt(self._broker_name, duration_ms, error))
+        if _is_busy(error) and self._sender.options.retries:
+            self._note(duration_ms, error)
+            self._wait_or_fail(error)
+            return
+        self._note(duration_ms, error)
+        self._tries += 1
         again = isinstance(error, RemotingError | NoRoute) or (
             isinstance(error, RequestRefused) and error.response_code in self._retry_codes)
-        is_free = self._queue is None and not self._message.sharding_key
-        if (again and is_free and not client.is_closed
-                and len(self._attempts) <= self._sender.options.retries
-                and self._left_ms() > 0):
+        if (again and self._is_free and not client.is_closed
+                and self._tries <= self._sender.options.retries and self._left_ms() > 0):
             if self._broker_name:
                 self.attempt()
             else:
                 client.tasks.later(_NO_ROUTE_WAIT_MS, self.attempt)
             return
-        if len(self._attempts) == 1 and not isinstance(error, RemotingError | NoRoute):
+        self._fail(error)
+
+    def _note(self, duration_ms: float, error: Exception) -> None:
+        """Keep an attempt that failed; of several refusals of a busy broker the last one."""
+        attempts = self._attempts
+        if attempts is None:
+            attempts = self._attempts = []
+        elif (attempts and attempts[-1].broker_name == self._broker_name
+                and _is_busy(error) and _is_busy(attempts[-1].error)):
+            attempts.pop()
+        attempts.append(Attempt(self._broker_name, duration_ms, error))
+
+    def _wait_or_fail(self, error: Exception) -> None:
+        """The broker is busy: go to another one, or wait for it."""
+        sender, client = self._sender, self._sender.client
+        gate = sender.gate(self._broker_name, self._address)
+        route = client.routes.known(self._message.topic)
+        if client.is_closed or self._left_ms() <= 0:
+            gate.refused(None)
+            self._fail(error)
+        elif (self._is_free and route is not None
+                and sender.untried(route.write_brokers, self._failed()) > 0):
+            gate.refused(None)
+            self.attempt()
+        else:
+            gate.refused(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell the error of the last attempt, or of all of them."""
+        assert self._attempts is not None
+        if (len(self._attempts) == 1 and isinstance(error, Exception)
+                and not isinstance(error, RemotingError | NoRoute)):
             self._finish(error)
         else:
             self._finish(SendFailed(self._message.topic, self._attempts))
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Whether a broker refused a message because it has too much to do; it is not stored then."""
+    return isinstance(error, RequestRefused) and (
+        error.response_code in _BUSY_CODES
+        or (error.response_code == ResponseCode.SYSTEM_ERROR and _BUSY_REMARK in str(error)))
 
 
 def _as_exception(error: BaseException) -> Exception:
@@ -301,8 +434,10 @@ class Sender:
         self.prepare = preparer.prepare
         self.prepare_batch = preparer.prepare_batch
         self.preparer = preparer
-        self.faults = (Faults(options.latencies, client.tasks.now_ms)
-                       if options.avoid_slow else None)
+        self.faults = Faults(options.latencies if options.avoid_slow else TABLE_FAILURES,
+                             client.tasks.now_ms)
+        #: The gates of busy brokers, by name.
+        self.gates: dict[str, Gate] = {}
         self.choice: Choice = choice or RoundRobin(client.randrange(1 << 16), self.faults)
         #: Whether requests have the fields of their headers only.
         self.is_plain = client.engine.is_plain
@@ -420,13 +555,42 @@ class Sender:
             return by_hash(queues, message.sharding_key)
         return self.choice.choose(queues, failed, self.client.tasks.now_ms)
 
+    def untried(self, brokers: Collection[str], failed: Collection[str]) -> int:
+        """How many brokers a send can still go to: those that did not fail and are not left out."""
+        faults, now_ms = self.faults, self.client.tasks.now_ms
+        return sum(name not in failed
+                   and (not faults.is_active or faults.is_available(name, now_ms))
+                   for name in brokers)
+
+    def gate(self, broker_name: str, address: str) -> Gate:
+        """The gate of a busy broker."""
+        gate = self.gates.get(broker_name)
+        if gate is None:
+            # Few producers need it.
+            from twistmq.client.core.gates import Gate
+
+            client = self.client
+            if not self.gates:
+                client.on_close.append(self._close_gates)
+
+            def forget() -> None:
+                del self.gates[broker_name]
+                if not self.gates:
+                    client.on_close.remove(self._close_gates)
+
+            gate = self.gates[broker_name] = Gate(
+                client.tasks, broker_name, lambda: client.engine.under_way(address), forget)
+        return gate
+
+    def _close_gates(self) -> None:
+        for gate in list(self.gates.values()):
+            gate.close()
+
     def attempt_ended(
         self, broker_name: str, duration_ms: float, error: BaseException | None
     ) -> None:
         """Learn from an attempt how quick and how alive a broker is."""
         faults = self.faults
-        if faults is None:
-            return
         unreached = isinstance(error, RemotingError)
         faults.ended(broker_name, duration_ms, self.client.tasks.now_ms,
                      failed=error is not None and not isinstance(error, RequestRefused),
@@ -456,7 +620,7 @@ class Sender:
         header = GetMaxOffsetRequestHeader(topic=topic, queue_id=0)
         try:
             await self.client.engine.invoke(address, RequestCode.GET_MAX_OFFSET, header,
-                                            timeout_ms=PROBE_TIMEOUT_MS)
+                                            timeout_ms=faults.probe_timeout_ms)
         except RemotingError:
             return
         faults.probed(broker_name)
@@ -493,7 +657,12 @@ class Sender:
         :raises RemotingConnectError: when it does not say its version.
         """
         client = self.client
-        if address not in client.versions and not await client.heartbeat(address, timeout_ms):
+        if address not in client.versions:
+            # One that is under way may have a longer time than this message.
+            beating = client.tasks.spawn(client.heartbeat(address, timeout_ms), "heartbeat")
+            with suppress(TimeoutError):
+                await client.tasks.within(timeout_ms, beating, TimeoutError)
+        if address not in client.versions:
             raise RemotingConnectError(f"{address} does not say its version by a heartbeat, which "
                                        "is needed before a message that has a time")
         if client.versions[address] < TIMER_VERSION_MIN:

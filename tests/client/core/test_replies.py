@@ -119,7 +119,7 @@ class RequestTests(ReplyCase):
 
     def test_a_request_that_cannot_be_sent_fails_before_its_time(self) -> None:
         """The error is that of the send."""
-        self.box.servers[A] = lambda command: (ResponseCode.SYSTEM_BUSY, None, b"", "busy")
+        self.box.servers[A] = lambda command: (ResponseCode.SYSTEM_ERROR, None, b"", "no")
         self.assertRaises(SendFailed, self.begin().result)
 
     def test_a_client_that_closes_ends_the_waits(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from itertools import count
 from typing import Any, cast
@@ -20,6 +21,7 @@ from twistmq.client.core.sending import RETRY_CODES, Sender, TransactionChecks
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import (
     Busy,
+    Closed,
     Denied,
     NotSafe,
     OptionError,
@@ -29,6 +31,7 @@ from twistmq.client.errors import (
 )
 from twistmq.client.interceptors import Interceptor, Interceptors
 from twistmq.client.messages import Message, MessageQueue, SendResult
+from twistmq.client.roles import build_producer
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
 
@@ -75,26 +78,32 @@ class AttemptTests(SendCase):
         self.assertEqual(len(found), 8)
 
     def test_each_retry_code_goes_to_the_other_broker(self) -> None:
-        """The refusals after which Apache's producer tries elsewhere, and no others."""
-        for code in RETRY_CODES - {ResponseCode.GO_AWAY}:
+        """The refusals after which Apache's producer tries elsewhere, and no others.
+
+        TOPIC_NOT_EXIST, SERVICE_NOT_AVAILABLE, SYSTEM_ERROR, SYSTEM_BUSY, NO_PERMISSION,
+        NO_BUYER_ID, NOT_IN_CURRENT_UNIT; GO_AWAY is of the connection.
+        """
+        self.assertEqual(RETRY_CODES, {17, 14, 1, 2, 16, 204, 205, 1500})
+        for code in (17, 14, 1, 2, 16, 204, 205):
+            self.setUp()
             self.box.servers[A] = lambda command, code=code: (code, None, b"", "no")
             for _ in range(8):
                 self.assertEqual(self.send().queue.broker_name, "b", msg=str(code))
+        self.setUp()
         self.box.servers[A] = self.box.servers[B] = lambda command: (
             ResponseCode.MESSAGE_ILLEGAL, None, b"", "no")
-        self.box.requests.clear()
         self.assertRaises(Rejected, self.send)
         self.assertEqual(self.sends(A) + self.sends(B), 1)
 
     def test_all_attempts_are_told(self) -> None:
         """The error has the broker, the time and the reason of each attempt."""
         self.box.servers[A] = self.box.servers[B] = lambda command: (
-            ResponseCode.SYSTEM_BUSY, None, b"", "busy")
+            ResponseCode.SERVICE_NOT_AVAILABLE, None, b"", "not now")
         error = self.assertRaises(SendFailed, self.send)
         self.assertEqual(len(error.attempts), 3)
         self.assertEqual({attempt.broker_name for attempt in error.attempts}, {"a", "b"})
         self.assertFalse(error.maybe_stored)
-        self.assertIn("busy", str(error))
+        self.assertIn("not now", str(error))
 
     def test_a_send_without_a_reply_may_be_stored(self) -> None:
         """All attempts together end within the producer's time."""
@@ -108,8 +117,8 @@ class AttemptTests(SendCase):
         """At the name server, in a connection, in its first attempt or in a later one."""
         def refuses_late(address: str) -> None:
             def refuse(command: RemotingCommand) -> Answer:
-                self.box.tasks_later(2900, self.box.reply, address, command,
-                                     ResponseCode.SYSTEM_BUSY, None)
+                self.box.tasks_later(1400, self.box.reply, address, command,
+                                     ResponseCode.SERVICE_NOT_AVAILABLE, None)
                 return None
 
             self.box.servers[address] = refuse
@@ -132,7 +141,7 @@ class AttemptTests(SendCase):
             error = self.assertRaises(SendFailed, self.send)
             self.assertIn(self.box.clock.now_ms - begin, range(3000, 3051), msg=str(error))
             self.assertEqual(error.maybe_stored, maybe_stored, msg=str(error))
-        self.assertEqual(len(error.attempts), 2)
+        self.assertEqual(len(error.attempts), 3)
 
     def test_refused_connections_store_nothing(self) -> None:
         """No attempt was sent."""
@@ -147,7 +156,8 @@ class AttemptTests(SendCase):
 
     def test_a_chosen_queue_is_tried_once(self) -> None:
         """The caller chose it, so no other is taken."""
-        self.box.servers[A] = lambda command: (ResponseCode.SYSTEM_BUSY, None, b"", "busy")
+        self.box.servers[A] = lambda command: (
+            ResponseCode.SERVICE_NOT_AVAILABLE, None, b"", "not now")
         self.assertRaises(Busy, self.send, queue=MessageQueue("T", "a", 1))
         self.assertEqual((self.sends(A), self.sends(B)), (1, 0))
 
@@ -208,6 +218,238 @@ class AttemptTests(SendCase):
         self.sender.begin(self.sender.prepare(Message(topic="T", body=b"1")), outcomes.append)
         self.box.advance(10)
         self.assertIsInstance(outcomes[0], Denied)
+
+
+class HangTests(SendCase):
+    """One of two brokers takes requests and answers none."""
+
+    def setUp(self) -> None:
+        """It is the first one."""
+        super().setUp()
+        self.box.servers[A] = lambda command: None
+
+    def took(self, **options: Any) -> tuple[str, float]:
+        """Send; the broker that stored it, and how long that took, ms."""
+        begin = self.box.clock.now_ms
+        result = self.send(**options)
+        return result.queue.broker_name, self.box.clock.now_ms - begin
+
+    def test_it_takes_a_share_of_the_time_of_a_send_and_is_left_out_then(self) -> None:
+        """Half of three seconds, once; later sends of all kinds do not go there."""
+        took = [self.took() for _ in range(2)]
+        self.assertEqual({name for name, _ in took}, {"b"})
+        self.assertIn(max(time for _, time in took), range(1500, 1550))
+        before = self.sends(A)
+        self.assertEqual({self.took() for _ in range(20)}, {("b", 0)})
+        outcomes: list[SendResult | Exception] = []
+        for number in range(20):
+            self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
+                                   outcomes.append)
+            self.box.run(self.sender.send_oneway(
+                self.sender.prepare(Message(topic="T", body=b"2"))))
+            self.box.run(self.sender.send(self.sender.prepare_batch(
+                [Message(topic="T", body=b"%d" % number)])))
+        self.box.advance(10)
+        self.assertEqual(len(outcomes), 20)
+        self.assertTrue(all(isinstance(each, SendResult) for each in outcomes))
+        self.assertEqual(self.sends(A), before)
+
+    def test_messages_that_nothing_waits_for_reach_the_other(self) -> None:
+        """Those that were under way to it, too."""
+        outcomes: list[SendResult | Exception] = []
+        for _ in range(50):
+            self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
+                                   outcomes.append)
+        self.box.advance(1600)
+        self.assertEqual(len(outcomes), 50)
+        self.assertTrue(all(isinstance(each, SendResult) for each in outcomes))
+
+    def test_it_comes_back_when_a_probe_reaches_it_after_a_while(self) -> None:
+        """Ten seconds at least, and as long as it hangs."""
+        for _ in range(2):
+            self.send()
+        before = self.sends(A)
+        self.box.advance(60_000)
+        self.assertEqual({self.took() for _ in range(20)}, {("b", 0)})
+        self.assertEqual(self.sends(A), before)
+        self.box.servers[A] = lambda command: (
+            (0, None, b"", None) if command.code == RequestCode.GET_MAX_OFFSET
+            else stored(command))
+        self.box.advance(30_000)
+        self.assertEqual({self.took()[0] for _ in range(20)}, {"a", "b"})
+        self.assertFalse(self.sender.faults.is_active)
+
+    def test_without_another_broker_an_attempt_has_all_the_time(self) -> None:
+        """For a chosen queue, a sharding key, one broker, and when the other one hangs too."""
+        slow = 2500
+
+        def answer_late(address: str) -> None:
+            def answer(command: RemotingCommand) -> Answer:
+                self.box.tasks_later(slow, self.box.reply, address, command, 0,
+                                     stored(command)[1])
+                return None
+
+            self.box.servers[address] = answer
+
+        answer_late(A)
+        self.assertEqual(self.took(queue=MessageQueue("T", "a", 1)), ("a", slow))
+        keys = {self.took(sharding_key=str(number)) for number in range(8)}
+        self.assertIn(("a", slow), keys)
+        self.box.servers[NAMESRV] = routes({"U": route({"a": A})})
+        self.assertEqual(self.took(topic="U"), ("a", slow))
+        self.setUp()
+        answer_late(B)
+        for _ in range(2):
+            # The first one that hangs is known after the first send.
+            with contextlib.suppress(SendFailed):
+                self.send()
+        self.box.advance(1)
+        self.assertEqual(self.sends(A), 1)
+
+    def test_three_brokers_of_which_two_hang(self) -> None:
+        """Each has a third, and the third one has what is left."""
+        third = "10.0.0.4:10911"
+        self.box.servers[NAMESRV] = routes({"T": route({"a": A, "b": B, "c": third})})
+        self.box.servers[B] = lambda command: None
+        self.box.servers[third] = stored
+        took = [self.took() for _ in range(3)]
+        self.assertEqual({name for name, _ in took}, {"c"})
+        self.assertLess(max(time for _, time in took), 2100)
+
+    def test_the_bound_of_an_attempt_is_an_option(self) -> None:
+        """As sendMsgMaxTimeoutPerRequest of Apache's client."""
+        self.sender = build_producer(self.box.core, {"attempt_timeout_s": 0.2})
+        took = [self.took() for _ in range(2)]
+        self.assertEqual({name for name, _ in took}, {"b"})
+        self.assertIn(max(time for _, time in took), range(200, 250))
+
+    def test_the_question_for_the_version_is_within_the_time_of_a_timed_message(self) -> None:
+        """A broker that answers no heartbeat costs a share, and both no more than the time."""
+        deliver: Any = {"delay_ms": 5000}
+
+        def answers(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.HEART_BEAT:
+                return 0, None, b"", None
+            return stored(command)
+
+        self.box.servers[B] = answers
+        self.box.core.add(self.sender)
+        took = [self.took(**deliver) for _ in range(2)]
+        self.assertEqual({name for name, _ in took}, {"b"})
+        self.assertLess(max(time for _, time in took), 1600)
+        self.setUp()
+        self.box.core.add(self.sender)
+        self.box.servers[B] = lambda command: None
+        begin = self.box.clock.now_ms
+        self.assertRaises(SendFailed, self.send, **deliver)
+        self.assertIn(self.box.clock.now_ms - begin, range(3000, 3051))
+
+
+class BusyTests(SendCase):
+    """Brokers that refuse a message because they have too many."""
+
+    def is_busy(self, address: str, code: int = ResponseCode.SYSTEM_BUSY) -> None:
+        """Let a broker refuse all messages."""
+        self.box.servers[address] = lambda command: (
+            (code, None, b"", "[PC_SYNCHRONIZED]broker busy")
+            if command.code == RequestCode.SEND_MESSAGE_V2 else stored(command))
+
+    def test_a_message_waits_until_the_broker_takes_it(self) -> None:
+        """For a chosen queue and without one, awaited or not; each refusal of the kind."""
+        for code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL,
+                     ResponseCode.SYSTEM_ERROR):
+            for queue in (MessageQueue("T", "a", 1), None):
+                self.setUp()
+                self.is_busy(A, code)
+                self.is_busy(B, code)
+                self.box.tasks_later(2000, self.box.servers.__setitem__, A, stored)
+                self.box.tasks_later(2000, self.box.servers.__setitem__, B, stored)
+                outcomes: list[SendResult | Exception] = []
+                self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
+                                       outcomes.append, queue)
+                self.box.advance(1900)
+                self.assertEqual(outcomes, [])
+                self.box.advance(1000)
+                self.assertIsInstance(outcomes[0], SendResult)
+                self.assertLess(self.sends(A) + self.sends(B), 16)
+
+    def test_one_that_is_never_taken_fails_in_its_time(self) -> None:
+        """With the refusal; not even one message may be stored."""
+        self.is_busy(A)
+        self.is_busy(B)
+        begin = self.box.clock.now_ms
+        self.assertRaises(Busy, self.send, queue=MessageQueue("T", "a", 1))
+        self.assertIn(self.box.clock.now_ms - begin, range(2950, 3100))
+        error = self.assertRaises(SendFailed, self.send)
+        self.assertFalse(error.maybe_stored)
+        self.assertIn("busy", str(error))
+
+    def test_another_broker_takes_it_at_once(self) -> None:
+        """Only one of the two is busy: nothing waits, and it is spared for a while."""
+        self.is_busy(A)
+        begin = self.box.clock.now_ms
+        for _ in range(20):
+            self.assertEqual(self.send().queue.broker_name, "b")
+        self.assertEqual(self.box.clock.now_ms, begin)
+        self.assertLess(self.sends(A), 3)
+
+    def test_without_retries_the_refusal_is_told_at_once(self) -> None:
+        """The program tries again by itself."""
+        self.sender = Sender(self.box.core, ProducerOptions(retries=0), lambda _: "ID")
+        self.is_busy(A)
+        self.assertRaises(Busy, self.send, queue=MessageQueue("T", "a", 1))
+        self.assertEqual(self.sends(A), 1)
+
+    def test_a_burst_gets_through_a_broker_that_takes_little(self) -> None:
+        """It refuses what is more than forty at once: fewer are under way for a while."""
+        self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
+        under_way, most, refused = 0, [0], 0
+
+        def ended(command: RemotingCommand, code: int) -> None:
+            nonlocal under_way
+            under_way -= 1
+            self.box.reply(A, command, code, stored(command)[1] if not code else None)
+
+        def answer(command: RemotingCommand) -> Answer:
+            nonlocal under_way, refused
+            if command.code != RequestCode.SEND_MESSAGE_V2:
+                return stored(command)
+            under_way += 1
+            most[-1] = max(most[-1], under_way)
+            code = ResponseCode.SYSTEM_BUSY if under_way > 40 else ResponseCode.SUCCESS
+            refused += bool(code)
+            self.box.tasks_later(20, ended, command, code)
+            return None
+
+        self.box.servers[A] = answer
+        bodies: list[int] = []
+        outcomes: list[SendResult | Exception] = []
+        for number in range(1000):
+            bodies.append(number)
+            self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"%d" % number)),
+                                   outcomes.append)
+        self.box.advance(200)
+        most.append(0)
+        self.box.advance(3000)
+        self.assertEqual(len(outcomes), 1000)
+        self.assertEqual([each for each in outcomes if isinstance(each, Exception)], [])
+        self.assertLess(most[-1], 300)
+        self.assertLess(refused, 3000)
+        self.box.advance(30_000)
+        self.assertEqual(self.sender.gates, {})
+        self.assertEqual(self.box.core.sends_under_way, 0)
+
+    def test_a_close_ends_those_that_wait(self) -> None:
+        """Their program is told."""
+        self.is_busy(A)
+        outcomes: list[SendResult | Exception] = []
+        for _ in range(3):
+            self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
+                                   outcomes.append, MessageQueue("T", "a", 1))
+        self.box.advance(20)
+        self.assertEqual(outcomes, [])
+        self.box.run(self.box.core.close())
+        self.assertEqual([type(each) for each in outcomes], [Closed] * 3)
 
 
 class PrepareTests(SendCase):
