@@ -44,6 +44,7 @@ from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.soon import Soon
 from twistmq.broker.scheduling.steady_clock import TICK_MS
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore
@@ -117,8 +118,7 @@ class BrokerService(Service):
         self.started: Deferred[BrokerService] = Deferred()
         self._listeners: list[ListenerService] = []
         self._periodic: PeriodicService | None = None
-        self._registering: Deferred[None] | None = None
-        self._register_again = False
+        self._registering = Soon(lambda: self.register(force=True), "the registration")
         self._starting: Deferred[None] | None = None
         self._kernel_started = False
         self._ready = False
@@ -296,23 +296,9 @@ class BrokerService(Service):
     def _register_soon(self) -> Deferred[None] | None:
         """Register because topics changed; changes during a registration make one more."""
         if not self._ready or not self.running:
+            # The start registers all that there is then.
             return None
-        if self._registering is not None:
-            self._register_again = True
-            return self._registering
-        self._registering = Deferred.fromCoroutine(self._register_until_quiet())
-        return self._registering
-
-    async def _register_until_quiet(self) -> None:
-        try:
-            self._register_again = True
-            while self._register_again:
-                self._register_again = False
-                await self.register(force=True)
-        except Exception:
-            self.log.failure("registration failed")
-        finally:
-            self._registering = None
+        return self._registering.ask()
 
     # --- stop
 

@@ -28,6 +28,7 @@ from twistmq.broker.edge.address_server_url import (
 )
 from twistmq.broker.errors import RemotingError
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.soon import Soon
 
 if TYPE_CHECKING:
     from twistmq.broker.client.address_server import AddressServer
@@ -57,7 +58,7 @@ class NameServerList:
         self._looked_up: dict[str, list[str]] = {}
         self._server: AddressServer | None = None
         self._lookup = NameLookup(reactor)
-        self._fetching: Deferred[None] | None = None
+        self._fetching = Soon(self._fetch, "the look-up of the name servers' addresses")
         #: Why the last answer is not used; empty: it is.
         self.fault = ""
         settings.on_change.append(self._settings_changed)
@@ -95,14 +96,15 @@ class NameServerList:
                          lambda _: self.fetch() if looks_names_up(self._settings) else None),
         ]
 
-    def fetch(self) -> Deferred[None] | None:
-        """Ask the address server, or DNS, if the settings say so; failures are logged."""
+    def fetch(self, *, again: bool = False) -> Deferred[None] | None:
+        """Ask the address server, or DNS, if the settings say so; failures are logged.
+
+        :param again: whether the answer to a question that is under way does not count.
+        """
         if not self._asks:
             self.fault = ""
             return None
-        if self._fetching is None:
-            self._fetching = Deferred.fromCoroutine(self._fetch())
-        return self._fetching
+        return self._fetching.ask(again=again)
 
     def stop(self) -> None:
         """Ask no more."""
@@ -111,11 +113,8 @@ class NameServerList:
         self._lookup.stop()
 
     async def _fetch(self) -> None:
-        try:
-            found, fault = await (self._look_up() if looks_names_up(self._settings)
-                                  else self._ask_server())
-        finally:
-            self._fetching = None
+        found, fault = await (self._look_up() if looks_names_up(self._settings)
+                              else self._ask_server())
         if fault and fault != self.fault:
             self.log.warn("cannot look up the name servers' addresses, the old ones stay in use: "
                           "{fault}", fault=fault)
@@ -159,8 +158,5 @@ class NameServerList:
     def _settings_changed(self, changes: Mapping[str, object]) -> None:
         if not ADDRESS_NAMES.isdisjoint(changes):
             self._changed()
-            if self._fetching is not None:
-                # The names may have changed since the question.
-                self._fetching.addCallback(lambda _: self.fetch())
-            else:
-                self.fetch()
+            # The names may have changed since the question.
+            self.fetch(again=True)

@@ -237,13 +237,15 @@ class PopHold:
 
     def _look_at_due(self) -> Generator[None, None, None]:
         """Look at the waits that are due."""
-        while self._due:
-            waiting, _ = self._due.popitem(last=False)
-            waiting.is_due = False
-            if not waiting.is_over:
-                self._look(waiting, is_last=False)
-            yield
-        self._is_scheduled = False
+        try:
+            while self._due:
+                waiting, _ = self._due.popitem(last=False)
+                waiting.is_due = False
+                if not waiting.is_over:
+                    self._look(waiting, is_last=False)
+                yield
+        finally:
+            self._is_scheduled = False
 
     def _look(self, waiting: Waiting, is_last: bool) -> None:
         if not waiting.request.channel.active:

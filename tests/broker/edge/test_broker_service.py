@@ -306,6 +306,43 @@ class RegistrationTests(TestCase):
         await task.run(0)  # type: ignore[misc]
         self.assertEqual(len(self.name_servers.registered), registered)
 
+    async def test_registering_soon_after_it_could_not(self) -> None:
+        """A broker that may not register yet, or has no name server, registers once it may."""
+        service, _ = await self.start()
+        kernel, names = service.kernel, self.name_servers
+        begun = len(names.registered)
+
+        def change() -> int:
+            kernel.topic_config.update(TopicConfig(f"T{len(names.registered)}"), {})
+            kernel.tables.topics_changed()
+            return len(names.registered) - begun
+
+        kernel.identity.registers = False
+        self.assertEqual([change(), change()], [0, 0])
+        kernel.identity.registers = True
+        self.assertEqual([change(), change()], [1, 2])
+        addresses = names.addresses
+        names.addresses = []
+        self.assertEqual([change(), change()], [2, 2])
+        names.addresses = addresses
+        self.assertEqual([change(), change()], [3, 4])
+
+    async def test_a_topic_that_comes_during_a_registration(self) -> None:
+        """It is in the next one; those that wait are told after that."""
+        service, _ = await self.start()
+        names = self.name_servers
+        names.wait = Deferred()
+        begun = len(names.registered)
+        first = service.kernel.tables.topics_changed()
+        others = [service.kernel.tables.topics_changed() for _ in range(3)]
+        self.assertEqual(len(names.registered), begun + 1)
+        waiting, names.wait = names.wait, None
+        waiting.callback(None)
+        for each in (first, *others):
+            assert each is not None
+            await each
+        self.assertEqual(len(names.registered), begun + 2)
+
     async def test_only_what_differs(self) -> None:
         """Without forceRegister only when a name server has another version, but at the start."""
         _, task = await self.start(forceRegister="false")

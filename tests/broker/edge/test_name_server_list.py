@@ -6,6 +6,7 @@ import socket
 from typing import Any, ClassVar
 
 from twisted.internet import reactor
+from twisted.internet.defer import succeed
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -122,9 +123,19 @@ class ListTests(ListTestCase):
 
     async def test_one_question_at_a_time(self) -> None:
         """Who asks while one is asked waits for the same answer."""
-        self.assertIs(self.list.fetch(), self.list.fetch())
-        await self.fetch()
+        first, second = self.list.fetch(), self.list.fetch()
+        assert first is not None and second is not None
+        await first
+        await second
         self.assertEqual(len(self.page.requests), 1)
+
+    async def test_a_question_that_ends_at_once(self) -> None:
+        """It keeps nobody from asking again."""
+        self.patch(self.list, "_ask_server", lambda: succeed((["k:4"], "")))
+        await self.fetch()
+        self.patch(self.list, "_ask_server", lambda: succeed((["l:5"], "")))
+        await self.fetch()
+        self.assertEqual(self.list.addresses, ["l:5"])
 
     async def test_settings_come_first(self) -> None:
         """An address server is asked for nothing while the settings name name servers."""
@@ -219,6 +230,7 @@ class LookupTests(ListTestCase):
         self.settings.update({"namesrvAddr": "other:2"})
         assert first is not None
         await first
+        await self.fetch()
         self.assertEqual((self.list.addresses, self.names.asked), (["10.0.1.1:2"], ["ns", "other"]))
         self.settings.update({"fetchNameSrvAddrByDnsLookup": "false"})
         self.assertEqual((self.list.addresses, self.changes[-1]), (["other:2"], ["other:2"]))
