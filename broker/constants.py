@@ -47,6 +47,7 @@ __all__ = [
     "HELD_PULLS_FREE",
     "HELD_PULLS_MAX",
     "HELD_REQUEST_BYTES",
+    "HOLD_MS_MAX",
     "INDEX_FLUSH_BYTES",
     "INDEX_FLUSH_INTERVAL_MS",
     "INDEX_LOST_BYTES_MAX",
@@ -154,6 +155,10 @@ HELD_PULLS_MAX: Final = 100_000
 #: Held pulls that each connection may have beyond that limit. Without them, a well-behaved client
 #: would repeat its pull at once, again and again. A consumer has one pull for each queue.
 HELD_PULLS_FREE: Final = 16
+
+#: How long a pull, a pop or a notification may wait for messages, whatever time it asks for, ms.
+#: Clients ask for 15 to 30 s, and ask again when the answer is empty.
+HOLD_MS_MAX: Final = 120_000
 
 #: The least limit of open files with which a server starts. The store uses up to half of them for
 #: its queues, 128 are for its other files and the reactor, the rest for a few connections.

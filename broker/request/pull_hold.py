@@ -20,7 +20,12 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX, TURN_SECONDS
+from twistmq.broker.constants import (
+    HELD_PULLS_FREE,
+    HELD_PULLS_MAX,
+    HOLD_MS_MAX,
+    TURN_SECONDS,
+)
 from twistmq.broker.host import Host
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.remoting.messages import Handled, Reply, Request
@@ -102,7 +107,7 @@ class PullHold:
     ) -> Deferred[Reply] | None:
         """Let a pull wait.
 
-        :param timeout_ms: how long at most.
+        :param timeout_ms: how long at most; it counts up to ``HOLD_MS_MAX``.
         :param run_again: called with the request and the time once a message came or the time
             is up; what it returns is the pull's reply.
         :returns: None when too many wait already, and some of this connection: the pull must be
@@ -116,8 +121,8 @@ class PullHold:
             self._extra[request.channel.channel_id] += 1
         header = request.header
         held = _HeldPull(request, header.queue_offset, message_filter,
-                         self._host.steady.now_ms() + timeout_ms, run_again, Deferred(),
-                         is_extra=is_extra)
+                         self._host.steady.now_ms() + min(timeout_ms, HOLD_MS_MAX), run_again,
+                         Deferred(), is_extra=is_extra)
         key = header.topic, header.queue_id
         waiting = self._held.get(key)
         if waiting is None:

@@ -5,7 +5,7 @@ Source: PopMessageProcessor.processRequest, NotificationProcessor.processRequest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.api import Request, RequestRefused, ResponseCode
 from twistmq.broker.api.limits import ATTEMPT_ID_LENGTH_MAX
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.broker.api.bodies import TopicConfig
 
-__all__ = ["require_attempt_id", "require_group", "require_readable", "require_topic"]
+__all__ = ["invisible_max_ms", "require_attempt_id", "require_group", "require_invisible_time",
+           "require_readable", "require_topic"]
 
+#: The default of timerMaxDelaySec, ms.
+_INVISIBLE_MAX_MS: Final = 3 * 86_400_000
 
 
 def require_topic(broker: Broker, topic: str) -> TopicConfig:
@@ -42,6 +45,30 @@ def require_attempt_id(attempt_id: str | None) -> None:
     if attempt_id is not None and len(attempt_id) > ATTEMPT_ID_LENGTH_MAX:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              f"the attemptId is longer than {ATTEMPT_ID_LENGTH_MAX} characters")
+
+
+def invisible_max_ms(broker: Broker) -> int:
+    """The longest time for which a message can be hidden, ms; as long as one can be delayed."""
+    if not broker.settings.has("timerMaxDelaySec"):
+        # Without the timer nothing is popped, but there may be a saved order.
+        return _INVISIBLE_MAX_MS
+    return broker.settings.int("timerMaxDelaySec") * 1000
+
+
+def require_invisible_time(broker: Broker, invisible_ms: int, code: ResponseCode) -> None:
+    """Refuse a time that no message can be hidden for.
+
+    Differs from Apache, where one pop in order hides its queue from the group for ever.
+
+    :param invisible_ms: as the client names it.
+    :param code: of the refusal.
+    :raises RequestRefused: when it is negative or longer than a message can wait.
+    """
+    most = invisible_max_ms(broker)
+    if not 0 <= invisible_ms <= most:
+        raise RequestRefused(
+            code, f"a message cannot be invisible for {invisible_ms} ms, only for 0 to {most} ms "
+            "(timerMaxDelaySec)")
 
 
 def require_readable(broker: Broker, request: Request[Any], what: str) -> TopicConfig:

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.api import MessageRecord, Reply, Request
+from twistmq.broker.api.limits import HOLD_MS_MAX
 from twistmq.broker.api.requests import WaitingByTag, index_size, wants_any
 from twistmq.broker.api.store import MessageFilter
 from twistmq.plugins.pop.offsets import QueueKey
@@ -42,25 +43,32 @@ class Waiting:
     :param wants: None: every message.
     :param look: called with this and whether the time is over; :returns: the reply, or None: it
         waits on.
+    :param pushed_out: called with this when others need its room; :returns: the reply.
     """
 
-    __slots__ = ("deadline_ms", "has_deadline", "is_due", "is_over", "key", "look", "reply",
-                 "request", "wants")
+    __slots__ = ("deadline_ms", "has_deadline", "is_due", "is_over", "key", "look", "pushed_out",
+                 "reply", "request", "wants")
 
     def __init__(
         self, request: Request[Any], key: QueueKey, deadline_ms: int,
         wants: MessageFilter | None, look: Callable[[Waiting, bool], Reply | None],
+        pushed_out: Callable[[Waiting], Reply],
     ) -> None:
         self.request = request
         self.key = key
         self.deadline_ms = deadline_ms
         self.wants = wants
         self.look = look
+        self.pushed_out = pushed_out
         self.is_over = self.is_due = False
         #: Whether it stands among those that wait for their time.
         self.has_deadline = True
         #: Fires with the reply, or with None when the connection is lost.
         self.reply: Deferred[Any] = Deferred()
+
+
+#: Those that wait by the id of their connection; each in the order they came.
+_ByConnection = dict[int, dict[Waiting, None]]
 
 
 class PopHold:
@@ -75,6 +83,9 @@ class PopHold:
         self._broker = broker
         self._newest_first = newest_first
         self._waiting: dict[QueueKey, WaitingByTag[Waiting]] = {}
+        #: The same in the order they came: by connection, and by what they wait for and connection.
+        self._of_connection: _ByConnection = {}
+        self._of_key: dict[QueueKey, _ByConnection] = {}
         #: The groups that wait, by topic; for which queues.
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
         #: Some of them are over, as many as this.
@@ -92,10 +103,45 @@ class PopHold:
         """How many wait for the same."""
         return len(self._waiting.get(key, ()))
 
-    def is_full(self, key: QueueKey) -> bool:
+    def has_room(self, request: Request[Any], key: QueueKey) -> bool:
+        """Whether a request may wait.
+
+        Where too many wait already, the oldest of the connection that has most of them is answered
+        and makes room.
+
+        Differs from Apache, where one connection keeps all others from waiting.
+        """
         settings = self._broker.settings
-        return (self.count >= settings.int("maxPopPollingSize")
-                or self.waiting(key) > settings.int("popPollingSize"))
+        channel_id = request.channel.channel_id
+        if self.waiting(key) > settings.int("popPollingSize"):
+            return self._make_room(self._of_key[key], channel_id)
+        if self.count >= settings.int("maxPopPollingSize"):
+            return self._make_room(self._of_connection, channel_id)
+        return True
+
+    def _make_room(self, there: _ByConnection, channel_id: int) -> bool:
+        """End the oldest wait of the connection that has most; :returns: whether there was one.
+
+        :param channel_id: of the connection that needs the room; it must have less.
+        """
+        most = max(there.values(), key=len, default=None)
+        if most is None or len(most) <= len(there.get(channel_id, ())) + 1:
+            return False
+        oldest = next(iter(most))
+        self._end(oldest, oldest.pushed_out(oldest))
+        return True
+
+    @staticmethod
+    def deadline_ms(born_ms: int, poll_ms: int, now_ms: int) -> int:
+        """The end of a wait, Unix ms.
+
+        Differs from Apache, where a client may ask for any time, and where one whose clock is ahead
+        waits longer than it asked for.
+
+        :param born_ms: the time at which the client says that it asked, Unix ms.
+        :param poll_ms: the time it asks for, ms.
+        """
+        return min(born_ms + poll_ms, now_ms + min(poll_ms, HOLD_MS_MAX))
 
     @staticmethod
     def is_too_late(deadline_ms: int, now_ms: int) -> bool:
@@ -122,15 +168,23 @@ class PopHold:
             groups = self._groups.setdefault(key[0], {})
             groups.setdefault(key[1], {})[key[2]] = None
         there.add(waiting)
+        channel_id = waiting.request.channel.channel_id
+        for connections in (self._of_connection, self._of_key.setdefault(key, {})):
+            connections.setdefault(channel_id, {})[waiting] = None
         self.count += 1
 
     def _leave(self, waiting: Waiting) -> None:
         key = waiting.key
         there = self._waiting[key]
         there.remove(waiting)
+        channel_id = waiting.request.channel.channel_id
+        for connections in (self._of_connection, self._of_key[key]):
+            del connections[channel_id][waiting]
+            if not connections[channel_id]:
+                del connections[channel_id]
         self.count -= 1
         if not there:
-            del self._waiting[key]
+            del self._waiting[key], self._of_key[key]
             groups = self._groups[key[0]]
             del groups[key[1]][key[2]]
             if not groups[key[1]]:

@@ -26,7 +26,7 @@ from twistmq.broker.api.headers import (
 from twistmq.broker.api.requests import DeferredReply
 from twistmq.plugins.pop.ack import require_offset, require_range
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
-from twistmq.plugins.pop.checks import require_group
+from twistmq.plugins.pop.checks import require_group, require_invisible_time
 from twistmq.plugins.pop.names import Receipt
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class ChangeInvisibleTime:
         require_offset(header.topic, header.queue_id, header.offset, least, end - 1)
         receipt = Receipt.parse(header.extra_info)
         require_group(self._broker, header.consumer_group)
+        require_invisible_time(
+            self._broker, header.invisible_time, ResponseCode.SYSTEM_ERROR)
         if receipt.is_order:
             return self._change_in_order(request, receipt)
         if header.offset >= self._taker.peek_offset(

@@ -54,13 +54,15 @@ class Notifications:
         require_attempt_id(header.attempt_id)
         if self._has_message(header):
             return _reply(has_msg=True)
-        deadline_ms = (header.born_time or request.now_ms) + header.poll_time
+        deadline_ms = hold.deadline_ms(
+            header.born_time or request.now_ms, header.poll_time, request.now_ms)
         key = header.topic, header.consumer_group, header.queue_id
         if header.poll_time <= 0 or hold.is_too_late(deadline_ms, request.now_ms):
             return _reply()
-        if hold.is_full(key):
+        if not hold.has_room(request, key):
             return _reply(polling_full=True)
-        return hold.hold(Waiting(request, key, deadline_ms, None, self._look_again))
+        return hold.hold(Waiting(request, key, deadline_ms, None, self._look_again,
+                                 lambda _: _reply(polling_full=True)))
 
     def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
         has_msg = self._has_message(waiting.request.header)

@@ -21,6 +21,7 @@ from twistmq.broker.api.bodies import Body
 from twistmq.broker.api.config import LONG_MAX
 from twistmq.broker.api.requests import FileRows, SavedTable, Saving
 from twistmq.broker.api.wire import Int32, Int64, encode_pretty_row
+from twistmq.plugins.pop.checks import invisible_max_ms
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
@@ -115,7 +116,18 @@ class OrderInfos(SavedTable):
         for key, queues in self._table.items():
             topic, _, group = key.partition(_SEPARATOR)
             for queue_id, info in queues.items():
+                self._bound_times(info)
                 self._note_free((topic, group, queue_id), info)
+
+    def _bound_times(self, info: OrderInfo) -> None:
+        """Hide what was saved no longer than a message may be hidden for now."""
+        end_ms = self._broker.now_ms() + invisible_max_ms(self._broker)
+        if info.pop_time + (info.invisible_time or 0) > end_ms:
+            info.invisible_time = max(end_ms - info.pop_time, 0)
+        others = info.offset_next_visible_time
+        for offset, visible_ms in list((others or {}).items()):
+            if others is not None and visible_ms > end_ms:
+                others[offset] = end_ms
 
     def _take_saved(self, saved: _OrderInfoTable, data: bytes) -> None:
         self._table = saved.table

@@ -30,7 +30,11 @@ from twistmq.broker.api.store import GetMessageStatus
 from twistmq.broker.api.topics import can_be_directory
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX
-from twistmq.plugins.pop.checks import require_attempt_id, require_readable
+from twistmq.plugins.pop.checks import (
+    require_attempt_id,
+    require_invisible_time,
+    require_readable,
+)
 from twistmq.plugins.pop.hold import Waiting
 from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, is_retry, pop_retry_topic, retry_mark
 from twistmq.plugins.pop.take import Attempt, Taker
@@ -94,12 +98,14 @@ class PopRequests:
         attempt = self._attempt(request, message_filter)
         if attempt.parts:
             return self._found(request, attempt)
-        deadline_ms = header.born_time + header.poll_time
+        deadline_ms = self._hold.deadline_ms(
+            header.born_time, header.poll_time, request.now_ms)
         if header.poll_time <= 0 or self._hold.is_too_late(deadline_ms, request.now_ms):
             return self._reply(attempt, ResponseCode.POLLING_TIMEOUT)
-        if self._hold.is_full(key):
+        if not self._hold.has_room(request, key):
             return self._reply(attempt, ResponseCode.POLLING_FULL)
-        waiting = Waiting(request, key, deadline_ms, message_filter, self._look_again)
+        waiting = Waiting(request, key, deadline_ms, message_filter, self._look_again,
+                          self._pushed_out)
         held = self._hold.hold(waiting)
         if attempt.has_more_to_look_at:
             self._hold.look_soon(waiting)
@@ -117,6 +123,11 @@ class PopRequests:
             self._hold.look_soon(waiting)
         return None
 
+    def _pushed_out(self, waiting: Waiting) -> Reply:
+        """The answer to a wait that ends because there is no room for it any more."""
+        attempt = Attempt(waiting.request.header, self._broker.now_ms(), 0, None)
+        return self._reply(attempt, ResponseCode.POLLING_FULL)
+
     def _check(self, request: Request[PopMessageRequestHeader]) -> None:
         """:raises RequestRefused: when the pop must not be served."""
         broker, header = self._broker, request.header
@@ -130,6 +141,8 @@ class PopRequests:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{ip}] pop message is forbidden because timerWheelEnable is false")
+        require_invisible_time(
+            broker, header.invisible_time, ResponseCode.MESSAGE_ILLEGAL)
         if not header.order and not self._can_be_retried(header.topic, header.consumer_group):
             # Differs from Apache, where what is not acknowledged would be lost.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,

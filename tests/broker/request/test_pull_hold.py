@@ -13,7 +13,7 @@ from tests.broker.request.test_filters import Equals
 from tests.cost import growth
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX
+from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX, HOLD_MS_MAX
 from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.testing.kernel import KernelBox, Peer
@@ -127,6 +127,14 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(long), [])
         self.advance(10_000)
         self.assertEqual(self.replies(long), [(ResponseCode.PULL_NOT_FOUND, [])])
+
+    def test_no_pull_waits_longer_than_the_bound(self) -> None:
+        """A client that names a time without an end is answered, and asks again."""
+        peer = self.pull(hold_ms=2**62)
+        self.advance(HOLD_MS_MAX - 1)
+        self.assertEqual(self.replies(peer), [])
+        self.advance(1)
+        self.assertEqual(self.replies(peer), [(ResponseCode.PULL_NOT_FOUND, [])])
 
     def test_a_message_of_another_tag_does_not_wake_a_pull(self) -> None:
         """A message of another tag does not wake a pull; it is passed over at the end."""

@@ -151,12 +151,17 @@ class PopTestCase(KernelTestCase):
                 "rq": receipt.revive_queue, "pt": receipt.pop_time, "it": receipt.invisible_time,
                 "b": base64.b64encode(bits.to_bytes(100, "little")).decode()}]}).encode())
 
+    def change_header(
+        self, popped: Popped, invisible_ms: int, group: str = "g"
+    ) -> ChangeInvisibleTimeRequestHeader:
+        return ChangeInvisibleTimeRequestHeader(
+            consumer_group=group, topic=popped.topic, queue_id=popped.queue_id,
+            extra_info=popped.receipt, offset=popped.offset, invisible_time=invisible_ms)
+
     def hide(self, popped: Popped, invisible_ms: int, group: str = "g") -> Popped:
         """Hide a message for another time; :returns: the same message with its new receipt."""
-        reply = self.box.ask(
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader(
-                consumer_group=group, topic=popped.topic, queue_id=popped.queue_id,
-                extra_info=popped.receipt, offset=popped.offset, invisible_time=invisible_ms))
+        reply = self.box.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                             self.change_header(popped, invisible_ms, group))
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
         header = reply.header(ChangeInvisibleTimeResponseHeader)
         return Popped(popped.message, Receipt(

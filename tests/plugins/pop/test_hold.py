@@ -9,11 +9,13 @@ from typing import Any
 from tests.cost import GROWTH_MAX, growth
 from tests.plugins.pop.case import PopTestCase, popped_of
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import HELD_REQUEST_BYTES
+from twistmq.broker.constants import HELD_REQUEST_BYTES, HOLD_MS_MAX
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.wire.headers.pop import (
     NotificationRequestHeader,
+    NotificationResponseHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
 )
@@ -180,6 +182,82 @@ class HoldTests(PopTestCase):
         self.wait_pop(self.box.peer())
         self.assertEqual(self.ask_pop(poll_ms=5000, queue_id=1).code, ResponseCode.POLLING_FULL)
 
+    def test_no_wait_is_longer_than_the_bound(self) -> None:
+        """A client that names a time without an end, or a birth in the future, is answered."""
+        self.ack(*self.pop(group="quiet"), group="quiet")
+        for poll_ms, born_ms in ((2**62, self.box.now_ms), (2**62, 2**61), (1000, 2**61),
+                                 (2**62, self.box.now_ms - 2**60)):
+            notify = NotificationRequestHeader(
+                consumer_group="quiet", topic="T", queue_id=-1, poll_time=poll_ms,
+                born_time=born_ms)
+            pop = self.pop_header(poll_ms=poll_ms, group="quiet")
+            pop.born_time = born_ms
+            peers = []
+            for code, header in ((RequestCode.POP_MESSAGE, pop),
+                                 (RequestCode.NOTIFICATION, notify)):
+                peers.append(self.box.peer())
+                self.assertIsNone(self.box.send(peers[-1], code, header))
+            most = min(poll_ms, HOLD_MS_MAX)
+            self.pass_time(most - 1000, 1000)
+            self.assertEqual([peer.written for peer in peers], [[], []], msg=str(poll_ms))
+            self.pass_time(1000, 500)
+            popped, told = (self.box.late_replies(peer)[0] for peer in peers)
+            self.assertEqual(popped.code, ResponseCode.POLLING_TIMEOUT)
+            self.assertFalse(told.header(NotificationResponseHeader).has_msg)
+
+    def full(self, **settings: str) -> Peer:
+        """A connection whose pops and notifications take all the room there is."""
+        self.restart(**settings)
+        stranger = self.box.peer()
+        notify = NotificationRequestHeader(consumer_group="g", topic="T", queue_id=-1,
+                                           poll_time=2**62)
+        for _ in range(4):
+            self.wait_pop(stranger, poll_ms=2**62)
+            self.assertIsNone(self.box.send(stranger, RequestCode.NOTIFICATION, notify))
+        return stranger
+
+    def test_one_connection_does_not_keep_others_from_waiting(self) -> None:
+        """Its oldest waits end and make room; it gets no more itself."""
+        for settings in ({"popPollingSize": "3"}, {"maxPopPollingSize": "4"}):
+            stranger = self.full(**settings)
+            peers = [self.box.peer() for _ in range(2)]
+            notify = NotificationRequestHeader(consumer_group="g", topic="T", queue_id=-1,
+                                               poll_time=10_000)
+            for peer in peers:
+                self.wait_pop(peer)
+                if peer is peers[0]:
+                    self.assertIsNone(self.box.send(peer, RequestCode.NOTIFICATION, notify))
+            replies = self.box.late_replies(stranger)
+            self.assertEqual(
+                sorted(reply.code for reply in replies),
+                [ResponseCode.SUCCESS, ResponseCode.POLLING_FULL, ResponseCode.POLLING_FULL])
+            self.assertEqual([reply.header(NotificationResponseHeader).polling_full
+                              for reply in replies if reply.code == ResponseCode.SUCCESS], [True])
+            refused = self.box.send(stranger, RequestCode.POP_MESSAGE,
+                                    self.pop_header(poll_ms=10_000))
+            assert refused is not None
+            self.assertEqual(refused.code, ResponseCode.POLLING_FULL)
+            self.assertEqual(self.waiting(), 4)
+            stranger.written.clear()
+            peers[0].written.clear()
+            # The waits of the others are as good as any.
+            for body in (b"x", b"y", b"z", b"w"):
+                self.send(body)
+            self.assertEqual([len(peer.written) for peer in (stranger, *peers)], [2, 1, 1])
+            for hold in (self.service.state.hold, self.service.state.notified):
+                self.assertEqual((hold._of_connection, hold._of_key) if not hold.count else (),
+                                 ({}, {}) if not hold.count else ())
+            self.assertEqual(self.service.state.hold.count, 0)
+
+    def test_equal_shares_are_left_alone(self) -> None:
+        """Where no connection has more than the newcomer would have, nothing is pushed out."""
+        self.restart(popPollingSize="2")
+        peers = [self.box.peer() for _ in range(3)]
+        for peer in peers:
+            self.wait_pop(peer)
+        self.assertEqual(self.ask_pop(poll_ms=5000).code, ResponseCode.POLLING_FULL)
+        self.assertEqual([peer.written for peer in peers], [[], [], []])
+
     def test_client_is_lost(self) -> None:
         """Nothing is given out to who is gone."""
         peer = self.box.peer()
@@ -210,7 +288,8 @@ class HoldTests(PopTestCase):
         def prepare(count: int) -> Callable[[], object]:
             request: Any = None
             for _ in range(count):
-                hold.look_soon(Waiting(request, ("T", "g", 0), 0, None, lambda *_: None))
+                hold.look_soon(Waiting(request, ("T", "g", 0), 0, None, lambda *_: None,
+                                       lambda _: Reply()))
             return later.pop()
 
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)

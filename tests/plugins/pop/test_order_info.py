@@ -68,6 +68,44 @@ class OrderTests(PopTestCase):
         reply = self.ask_pop(order=True, attempt="a")
         self.assertEqual(reply.header(PopMessageResponseHeader).order_count_info, "0 0 0")
 
+    def test_no_time_hides_a_queue_for_ever(self) -> None:
+        """A time that no message can wait for is refused, in a pop and in a change of one."""
+        self.restart(timerMaxDelaySec="600")
+        self.send(b"x")
+        for invisible_ms in (2**62, 600_001, -1, -2**62):
+            for order in (True, False):
+                reply = self.ask_pop(order=order, invisible_ms=invisible_ms)
+                self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
+                self.assertIn("timerMaxDelaySec", reply.remark or "")
+        [popped] = self.pop(order=True, invisible_ms=600_000)
+        for invisible_ms in (2**62, 600_001, -1):
+            reply = self.box.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change_header(
+                popped, invisible_ms))
+            self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+            self.assertIn("timerMaxDelaySec", reply.remark or "")
+        self.box.now_ms += 600_000
+        [popped] = self.pop(order=True)
+        self.hide(popped, 600_000)
+        self.box.now_ms += 600_000
+        self.assertEqual([each.body for each in self.pop(order=True)], [b"x"])
+
+    def test_a_saved_time_without_an_end_is_bounded_at_a_start(self) -> None:
+        """A file that another broker wrote hides a queue no longer than a pop could now."""
+        self.send_some(2, 1)
+        popped = self.pop(order=True, invisible_ms=1000)
+        self.hide(popped[1], 2000)
+        self.box.stop()
+        saved = self.disk.read_file(FILE).decode()
+        self.assertIn('"i":1000', saved)
+        hidden = f":{self.box.now_ms + 2000}"
+        self.assertIn(hidden, saved)
+        saved = saved.replace('"i":1000', f'"i":{2**62}').replace(hidden, f":{2**62}")
+        self.disk.write_file_atomically(FILE, saved.encode())
+        self.box = self.start(timerMaxDelaySec="600")
+        self.assertEqual(self.pop(order=True), [])
+        self.box.now_ms += 600_000
+        self.assertEqual([each.body for each in self.pop(order=True)], [b"0", b"1"])
+
     def test_long_attempt(self) -> None:
         """An id that is longer than any client's is refused: it would be kept, and saved."""
         self.send_some(2, 1)
