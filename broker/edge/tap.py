@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService
@@ -37,7 +38,7 @@ from twistmq.broker.edge.starter import Starter
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 
-__all__ = ["Options", "makeService", "make_starter", "process_reactor", "run", "stop_at_signals"]
+__all__ = ["Options", "handle_signals", "makeService", "make_starter", "process_reactor", "run"]
 
 _log = Logger()
 
@@ -75,21 +76,47 @@ def run(kind: str, settings: Settings, command: ChildCommand | None = None) -> i
     reactor.addSystemEventTrigger("before", "shutdown", notify_stopping)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)
-    reactor.callWhenRunning(stop_at_signals, reactor)
+    reactor.callWhenRunning(handle_signals, reactor)
     reactor.callWhenRunning(starter.service.startService)
     reactor.run()
     return starter.end_status()
 
 
-def stop_at_signals(reactor: Any) -> None:
-    """Stop the reactor at SIGTERM and SIGINT; further ones while it stops change nothing.
+def handle_signals(reactor: Any) -> None:
+    """Let no signal that an operator or a terminal sends end the process uncleanly.
+
+    The reactor is stopped at SIGTERM and SIGINT, and, as a JVM is, at SIGHUP, which a terminal that
+    is closed sends; ``nohup`` has it ignored, and it stays so. SIGQUIT prints what each thread
+    does. SIGUSR1 and SIGUSR2 have no meaning here and are logged.
+    """
+    _stop_at_signals(reactor, [signal.SIGTERM, signal.SIGINT, *_hang_up()])
+    _print_stacks_at_sigquit()
+
+    def ignored(number: int, _: object) -> None:
+        reactor.callFromThread(lambda: _log.info(
+            "{name} received: it has no meaning here", name=signal.Signals(number).name))
+
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, ignored)
+
+
+def _hang_up() -> list[signal.Signals]:
+    """SIGHUP, unless it is ignored."""
+    return [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+
+
+def _print_stacks_at_sigquit() -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed output of errors
+        faulthandler.register(signal.SIGQUIT, all_threads=True)
+
+
+def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
+    """Stop the reactor at these signals; further ones while it stops change nothing.
 
     With Twisted's own handlers the second one is an unhandled error in the log, and Python gives
     up handlers of its own before the process ends: there the second one would kill it. systemd,
     and a supervisor, may both send one.
     """
-    numbers = signal.SIGTERM, signal.SIGINT
-
     def stop(name: str) -> None:
         _log.info("{name} received, stopping", name=name)
         with contextlib.suppress(ReactorNotRunning):
@@ -234,4 +261,8 @@ def makeService(options: Options) -> IService:
     atexit.register(end)
     parent = MultiService()
     starter.service.setServiceParent(parent)
+    # The others are twistd's: SIGTERM and SIGINT stop, SIGUSR1 begins another log file.
+    process_reactor().callWhenRunning(
+        lambda: _stop_at_signals(process_reactor(), _hang_up()))
+    _print_stacks_at_sigquit()
     return parent

@@ -273,6 +273,23 @@ class ProcessTests(SynchronousTestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(PATIENCE), 0)
 
+    def test_a_closed_terminal_ends_it_cleanly_and_other_signals_do_not_end_it(self) -> None:
+        """SIGUSR1 and SIGUSR2 change nothing, SIGQUIT prints the stacks, SIGHUP stops cleanly."""
+        process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
+                             "--broker-port", "0", "mappedFileSizeCommitLog=65536")
+        self.read_until(process, "Ctrl-C")
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
+            process.send_signal(number)
+        self.read_until(process, "Current thread 0x")
+        log = self.home / "d/logs/up.log"
+        wait_until("both are logged", lambda: log.read_text().count("no meaning here") == 2,
+                   PATIENCE)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.wait(PATIENCE), 0)
+        self.assertIn("SIGHUP received, stopping", log.read_text())
+        self.assertFalse((self.home / "d/store/abort").exists())
+
     def test_many_signals_end_it_as_cleanly_as_one(self) -> None:
         """systemd and a supervisor may both send one, at any moment until the process has ended."""
         process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import os
 import re
@@ -223,28 +224,48 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual([formatEvent(event) for event in warnings], texts)
 
 
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
 class SignalTests(SynchronousTestCase):
     """The handlers of signals."""
 
     def setUp(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in HANDLED:
             self.addCleanup(signal.signal, number, signal.getsignal(number))
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        self.addCleanup(faulthandler.unregister, signal.SIGQUIT)
         self.calls: list[tuple[Any, ...]] = []
         self.reactor: Any = FakeReactor()
         self.reactor.callFromThread = lambda *call: self.calls.append(call)
-        tap.stop_at_signals(self.reactor)
+        tap.handle_signals(self.reactor)
 
     def raise_each(self, *numbers: signal.Signals) -> None:
         """Raise signals, and let the reactor run what their handlers gave it."""
         for number in numbers:
             signal.raise_signal(number)
-        for call, *arguments in self.calls:
+        calls, self.calls = self.calls, []
+        for call, *arguments in calls:
             call(*arguments)
 
     def test_a_second_signal_changes_nothing(self) -> None:
         """It is ignored, until the process ends."""
         self.raise_each(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
         self.assertEqual(self.reactor.stops, 1)
+
+    def test_a_closed_terminal_stops_as_sigterm(self) -> None:
+        """SIGHUP stops, unless nohup has it ignored."""
+        self.raise_each(signal.SIGHUP, signal.SIGTERM)
+        self.assertEqual(self.reactor.stops, 1)
+        self.assertIs(signal.getsignal(signal.SIGHUP), signal.SIG_IGN)
+        tap.handle_signals(self.reactor)
+        self.raise_each(signal.SIGHUP)
+        self.assertEqual(self.reactor.stops, 1)
+
+    def test_signals_without_a_meaning(self) -> None:
+        """SIGUSR1 and SIGUSR2 stop nothing."""
+        self.raise_each(signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1)
+        self.assertEqual(self.reactor.stops, 0)
 
     def test_a_signal_while_the_reactor_stops_changes_nothing(self) -> None:
         """A start that failed stops it too: nothing is raised."""
