@@ -18,7 +18,7 @@ from twistmq.broker.api import AnyHandler, PeriodicTask, Setting, SettingCheck, 
 from twistmq.plugins.ha.acting import ActingMaster
 from twistmq.plugins.ha.acting_settings import ACTING_SETTINGS
 from twistmq.plugins.ha.admin import ReplicationRequests
-from twistmq.plugins.ha.ask import HEARS_IDS, ROLE
+from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
 from twistmq.plugins.ha.commits import Commits
 from twistmq.plugins.ha.escape import EscapeBridge
 from twistmq.plugins.ha.exchange import Exchange
@@ -64,8 +64,8 @@ class Plugin:
         self._has_started = False
         broker.on_registered.extend(
             (self.master.registered, lambda answers: self.follower.tick()))
-        self._commits = Commits(broker, self.master, self.follower)
-        self.tables = TableCopies(broker, lambda: self.master.requests, self._commits)
+        self._commits = Commits(broker, self.follower)
+        self.tables = TableCopies(broker, lambda: self.follower.source, self._commits)
         members = self._members = Members(broker)
         exchange = self._exchange = Exchange(broker, self._master_came)
         self.acting = ActingMaster(broker, members, self.master, exchange, self._master_came)
@@ -119,7 +119,12 @@ class Plugin:
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:
         broker = self._broker
-        return {ROLE: broker.role} | ({} if broker.is_slave else {HEARS_IDS: "true"})
+        rows = {ROLE: broker.role}
+        if not broker.is_slave:
+            rows[HEARS_IDS] = "true"
+            if broker.identity.ha_address:
+                rows[HA_ADDRESS] = broker.identity.ha_address
+        return rows
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:

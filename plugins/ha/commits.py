@@ -38,7 +38,6 @@ from twistmq.plugins.ha.ask import TIMEOUT_MS
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.plugins.ha.follower import Follower
-    from twistmq.plugins.ha.master import MasterAddress
 
 __all__ = ["Commits"]
 
@@ -52,15 +51,13 @@ _ANSWERS: Final = frozenset({
 class Commits:
     """Hands the commits at one slave on to its master.
 
-    :param master: where the master takes requests.
-    :param follower: says whether the master is there.
+    :param follower: says where the master takes requests, and whether it is there.
     """
 
     log = Logger()
 
-    def __init__(self, broker: Broker, master: MasterAddress, follower: Follower) -> None:
+    def __init__(self, broker: Broker, follower: Follower) -> None:
         self._broker = broker
-        self._master = master
         self._follower = follower
         self._outage = Outage()
         #: The commits that the master was not told, by "topic@group" and queue.
@@ -75,7 +72,7 @@ class Commits:
         inner = row.handle
 
         def handle(request: Request[Any]) -> Handled:
-            address = self._master.requests
+            address = self._follower.source
             if not self._broker.is_slave:
                 return inner(request)
             if not (self._follower.hears_master and address):
@@ -116,7 +113,7 @@ class Commits:
 
         :param theirs: offsets by "topic@group" and queue.
         """
-        address, kept, self._kept = self._master.requests, self._kept, {}
+        address, kept, self._kept = self._follower.source, self._kept, {}
         for (key, queue_id), header in kept.items():
             if header.commit_offset <= theirs.get(key, {}).get(queue_id, -1):
                 continue

@@ -69,8 +69,8 @@ class Follower:
         self._refused_at: int | None = None
         #: Whether the logs differ: then the fault does not pass by itself.
         self.differs = False
-        #: Where the connection leads, or the last one did.
-        self.address = ""
+        #: Where the connection leads, or the last one did, and where that master takes requests.
+        self.address = self._requests = ""
         #: Connections that were made since the start, and bytes of the log that came.
         self.connections = self.received_bytes = 0
         self._rate = ByteRate(0)
@@ -103,6 +103,15 @@ class Follower:
     def is_connected(self) -> bool:
         """Whether the master is being followed."""
         return self.link is not None
+
+    @property
+    def source(self) -> str:
+        """Where the master takes requests whose log is followed, "host:port"; empty without one.
+
+        Another broker that name servers call the master is asked for nothing until its log was
+        compared and is followed. What ``ha.master`` names needs no such proof.
+        """
+        return self._master.given or (self._requests if self.link is not None else "")
 
     @property
     def hears_master(self) -> bool:
@@ -170,14 +179,18 @@ class Follower:
         :raises BrokerError: when there is no master, or it cannot be followed.
         """
         master = self._master
-        address = master.replication
-        if not address or not master.requests:
+        if not master.replication or not master.requests:
             raise BrokerError("no name server knows a master")
-        offset = await self._guard.prepare(master.requests)
-        await self._connect(address, offset)
+        requests = master.requests
+        offset = await self._guard.prepare(requests)
+        await self._connect(master.replication_of(self._guard.replication), offset, requests)
 
-    async def _connect(self, address: str, offset: int) -> None:
-        """:raises RemotingError: when the master does not take the connection."""
+    async def _connect(self, address: str, offset: int, requests: str = "") -> None:
+        """Connect to the port for replication of a master.
+
+        :param requests: its port for requests.
+        :raises RemotingError: when the master does not take the connection.
+        """
         receiver = Receiver(self._broker.settings, self._store.raw.file_size, offset,
                             self._now_ms(),
                             self._broker.broker_id if self._guard.hears_ids else None)
@@ -188,7 +201,7 @@ class Follower:
         if not self._runs:
             link.end("this broker is no slave any longer, or stops")
             return
-        self.link, self.address = link, address
+        self.link, self.address, self._requests = link, address, requests
         self._broker.identity.has_master = True
         self.connections += 1
         self.differs = False

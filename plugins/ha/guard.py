@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, RequestCode, RequestRefused, ResponseCode, StoreError
 from twistmq.broker.api.headers import ViewMessageRequestHeader
-from twistmq.plugins.ha.ask import HEARS_IDS, TIMEOUT_MS, runtime_info
+from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, TIMEOUT_MS, range_in, runtime_info
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -42,6 +42,8 @@ class Guard:
         self._lane = broker.background.lane()
         #: Whether the master that was asked last hears which broker a slave is.
         self.hears_ids = False
+        #: Where it said that it is replicated from; empty: it did not say so, as Apache's do not.
+        self.replication = ""
 
     async def prepare(self, address: str) -> int:
         """Make this log the beginning of the master's.
@@ -83,10 +85,8 @@ class Guard:
         try:
             table = await runtime_info(self._broker, address)
             self.hears_ids = table.get(HEARS_IDS) == "true"
-            # Apache's broker says -1 while it has no file.
-            return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
-        except (KeyError, ValueError):
-            raise BrokerError(f"{address} does not say where its log ends") from None
+            self.replication = _address(table.get(HA_ADDRESS, ""))
+            return range_in(table, address)
         except RequestRefused as error:
             raise BrokerError(f"{address} does not say where its log ends: {error}") from None
 
@@ -203,3 +203,9 @@ class Guard:
             places.append((place, size))
             yield
         return places
+
+
+def _address(text: str) -> str:
+    """A text that is HOST:PORT; else nothing."""
+    host, _, port = text.rpartition(":")
+    return text if host and port.isascii() and port.isdecimal() and len(port) <= 5 else ""

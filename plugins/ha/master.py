@@ -1,6 +1,8 @@
 """The addresses of a slave's master: as settings or name servers say.
 
 A registration is answered with both addresses of the live master, or without any while it is gone.
+Anyone who reaches a name server can register there, so that nothing is taken of a master until its
+log was compared with the one here; see ``Follower.source``.
 The address of the replication port stays then, because the master comes back to it; the one for
 requests does not.
 
@@ -36,17 +38,36 @@ class MasterAddress:
     @property
     def requests(self) -> str:
         """The port for requests; empty while no master is known."""
-        given = self._settings.text("ha.master").strip()
-        if given or self._told:
-            return given or self._told
+        if self.given or (self._told and self._is_same_host):
+            return self.given or self._told
         # Only the replication port is known: it is the next one unless haListenPort is given.
         host, _, port = self._given_ha.rpartition(":")
         return f"{host}:{int(port) - 1}" if port else ""
 
     @property
+    def given(self) -> str:
+        """The port for requests that the settings name; empty: they name none."""
+        return self._settings.text("ha.master").strip()
+
+    @property
+    def _is_same_host(self) -> bool:
+        """Whether name servers tell of the broker that ``haMasterAddress`` names, if that is given.
+        """
+        given = self._given_ha
+        return not given or given == self._told_ha or (
+            given.rpartition(":")[0] == self._told.rpartition(":")[0])
+
+    @property
     def replication(self) -> str:
         """The port for replication; empty while no master is known."""
         return self._given_ha or self._told_ha
+
+    def replication_of(self, said: str) -> str:
+        """The port for replication of a master that may have said itself where that is.
+
+        :param said: empty when it did not; else it wins over name servers.
+        """
+        return self._given_ha or said or self._told_ha
 
     @property
     def _given_ha(self) -> str:

@@ -12,12 +12,13 @@ from twistmq.broker.api import Setting, SettingCheck, Settings
 from twistmq.broker.api.config import ports_of, require_address, require_port
 from twistmq.plugins.ha.frames import BODY_SIZE_MAX
 
-__all__ = ["CHECKS", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
+__all__ = ["CHECKS", "OTHER_MASTER", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
 
 _STORE: Final = "MessageStoreConfig"
 #: The least length of haMasterAddress that is used. Source: DefaultMessageStore.start.
 ADDRESS_LENGTH_MIN: Final = 6
 PEERS: Final = "ha.peers"
+OTHER_MASTER: Final = "ha.other_master"
 TLS: Final = "ha.tls"
 #: A slave that has not heard its master, or a master whose sends have lacked slaves, for so long
 #: is not healthy, ms.
@@ -72,6 +73,11 @@ SETTINGS: Final = (
             "Whether a slave whose log is not the beginning of its master's removes what differs, "
             "or all of its log where the master has nothing left to compare. If not, it says so "
             "and copies nothing."),
+    Setting(OTHER_MASTER, "flag", False,
+            "Whether a master starts though name servers know another live master of its name. "
+            "Without it, a master does not start beside one whose log begins as its own does, as "
+            "that of a promoted slave. Set it when a stranger registered under the name, and not "
+            "to run two masters: their messages overwrite each other's places."),
     Setting("ha.report_flushed", "flag", False,
             "Whether a slave reports to its master what is on its disk, and not what its "
             "operating system has."),

@@ -24,12 +24,12 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.plugins.ha.ask import HEARS_IDS, ROLE
+from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
 
 __all__ = ["OWN_ROWS", "Answer", "ask_all"]
 
 #: Rows of the runtime information that Apache's brokers do not have, beside those of flow control.
-OWN_ROWS: Final = frozenset({HEARS_IDS, ROLE})
+OWN_ROWS: Final = frozenset({HA_ADDRESS, HEARS_IDS, ROLE})
 
 #: Bodies that are no JSON: read as what they are.
 _BODIES: Final = {

@@ -31,6 +31,7 @@ from twistmq.broker.wire.headers.admin import (
 from twistmq.broker.wire.record import MessageRecord, records_of
 from twistmq.plugins import ha
 from twistmq.plugins.ha.escape import EscapeBridge
+from twistmq.plugins.ha.follower import Follower
 from twistmq.plugins.ha.links import SlaveLink
 from twistmq.plugins.ha.pre_online import has_pre_online
 
@@ -154,6 +155,8 @@ class LowestIdTests(ActingCase):
 
     def test_it_copies_no_table_meanwhile(self) -> None:
         """The master that returns takes the slave's offsets before it is shown as master."""
+        # Its log is followed all the time.
+        self.patch(Follower, "source", MASTER)
         self.look({0: MASTER, 1: SLAVE})
         self.pass_time()
         self.look({1: SLAVE})
@@ -337,6 +340,7 @@ class MasterOnlineTests(PreOnlineCase):
         """Once that is connected."""
         for _ in range(5):
             self.send()
+        self.copy_log()
         self.slave.kernel.consumer_offset.commit("peer", "g", "T", 0, 4)
         self.members = {0: MASTER, 1: SLAVE}
         self.assertFalse(self.online(self.master))

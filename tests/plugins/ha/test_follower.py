@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
 from unittest.mock import Mock
 
 from twisted.internet.defer import Deferred
@@ -12,15 +13,22 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.plugins.ha.group_case import MASTER, GroupCase
+from twistmq.broker.client.name_servers import Registered
+from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.testing.store import message
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.broker.wire.record import encode_record, record_size
 from twistmq.plugins import ha
 from twistmq.plugins.ha.frames import encode_head, encode_report
 from twistmq.plugins.ha.links import CLOSED, MasterLink
 
 PORT = "10.0.0.1:10912"
+MASTER_HA, VIP, STRANGER = "127.0.0.1:10912", "127.0.0.1:10909", "127.0.0.1:10931"
 
 
 class FollowerTests(SynchronousTestCase):
@@ -193,6 +201,102 @@ class ShutOutTests(SynchronousTestCase):
         self.patch(self.link, "report", note)
         self.link.dataReceived(encode_head(0, len(good)) + good)
         self.assertEqual(ends, [len(good)])
+
+
+class SourceTests(GroupCase):
+    """A stranger registers as the master of a slave that follows another one."""
+
+    master_settings: ClassVar[dict[str, str]] = {"brokerIP2": "127.0.0.1"}
+    slave_settings: ClassVar[dict[str, str]] = {"ha.master": ""}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.follower = self.slave.plugin(ha.Plugin).follower
+        self.slave.host.connect_stream = self.connect  # type: ignore[method-assign]
+        self.connected: list[str] = []
+        self.send()
+        self.tell(MASTER, MASTER_HA)
+
+    async def connect(self, factory: Factory, address: str, **_: object) -> None:
+        """Take each connection."""
+        self.connected.append(address)
+        link = factory.buildProtocol(None)
+        assert link is not None
+        link.makeConnection(StringTransport())
+
+    def tell(self, requests: str, replication: str) -> None:
+        """Name servers say who the master is; the slave connects if it has no connection."""
+        self.slave.kernel.registered([Registered(requests, replication, {})])
+
+    def lose(self) -> None:
+        """Lose the connection, and wait until it is tried again."""
+        link = self.follower.link
+        assert link is not None
+        link.connectionLost(Failure(ConnectionAborted()))
+        self.slave.now_ms += 60_000
+
+    def test_tables_come_from_the_master_that_is_followed(self) -> None:
+        """Also when name servers call another broker the master; none without a connection."""
+        self.assertEqual((self.connected, self.follower.source), ([MASTER_HA], MASTER))
+        self.copy_log()
+        self.tell(STRANGER, STRANGER)
+        self.asked.clear()
+        self.pass_time()
+        self.assertEqual({address for address, _ in self.asked}, {MASTER, VIP})
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+        self.lose()
+        self.assertEqual(self.follower.source, "")
+        self.asked.clear()
+        self.pass_time()
+        self.assertEqual(self.asked, [])
+
+    def test_another_log_is_not_followed(self) -> None:
+        """Nor does the slave take tables of its owner, which is asked for its log alone."""
+        self.copy_log()
+        stranger = KernelBox(self.plugins)
+        self.addCleanup(stranger.stop)
+        for _ in range(9):
+            stranger.now_ms += 1
+            reply = stranger.ask(RequestCode.SEND_MESSAGE_V2, send_header("Evil", 1), b"y")
+            self.assertEqual(reply.code, 0)
+        self.servers[STRANGER] = stranger
+        self.lose()
+        self.asked.clear()
+        self.tell(STRANGER, STRANGER)
+        self.pass_time()
+        self.assertEqual(set(self.asked), {(STRANGER, RequestCode.GET_BROKER_RUNTIME_INFO),
+                                           (STRANGER, RequestCode.VIEW_MESSAGE_BY_ID)})
+        self.assertEqual((self.connected, self.follower.is_connected), ([MASTER_HA], False))
+        self.assertNotIn("Evil", self.slave.kernel.topic_config.table)
+        self.lost_offset()
+
+    def lost_offset(self) -> None:
+        """A commit at the slave is not handed on to the stranger."""
+        self.slave.ask(RequestCode.UPDATE_CONSUMER_OFFSET,
+                       UpdateConsumerOffsetRequestHeader("g", "T", 0, 1))
+        self.assertNotIn((STRANGER, RequestCode.UPDATE_CONSUMER_OFFSET), self.asked)
+
+    def test_the_log_comes_from_where_the_master_says(self) -> None:
+        """A stranger may register the master's own address with a port for replication of its own.
+        """
+        self.lose()
+        self.tell(MASTER, STRANGER)
+        self.assertEqual((self.connected, self.follower.source), ([MASTER_HA, MASTER_HA], MASTER))
+        # Apache's master does not say it.
+        self.answers[MASTER, RequestCode.GET_BROKER_RUNTIME_INFO] = RemotingCommand(0, body=(
+            b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"99"}}'))
+        self.lose()
+        self.tell(MASTER, STRANGER)
+        self.assertEqual(self.connected[2:], [STRANGER])
+
+    def test_the_address_that_the_settings_give_wins(self) -> None:
+        """It is asked for tables before its log is followed."""
+        self.lose()
+        self.slave.kernel.settings.put("ha.master", MASTER)
+        self.slave.kernel.settings.put("haMasterAddress", PORT)
+        self.assertEqual(self.follower.source, MASTER)
+        self.tell(STRANGER, STRANGER)
+        self.assertEqual((self.connected[-1], self.follower.source), (PORT, MASTER))
 
 
 def record_at(place: int, topic: str = "T", queue_id: int = 0) -> bytes:

@@ -36,8 +36,15 @@ class MasterAddressTests(SynchronousTestCase):
         master = self.master(haMasterAddress="10.0.0.1:10912")
         self.assertEqual((master.requests, master.replication),
                          ("10.0.0.1:10911", "10.0.0.1:10912"))
+        # The log is of another broker than name servers tell of: so are the requests.
         self.box.kernel.registered(told)
-        self.assertEqual((master.requests, master.replication), ("m:1", "10.0.0.1:10912"))
+        self.assertEqual((master.requests, master.replication),
+                         ("10.0.0.1:10911", "10.0.0.1:10912"))
+        for same in (Registered("10.0.0.1:7", "m:2", {}),
+                     Registered("m:1", "10.0.0.1:10912", {})):
+            self.box.kernel.registered([same])
+            self.assertEqual((master.requests, master.replication),
+                             (same.master_address, "10.0.0.1:10912"))
         master = self.master(haMasterAddress="10.0.0.1:9", **{"ha.master": "10.0.0.1:5"})
         self.box.kernel.registered(told)
         self.assertEqual((master.requests, master.replication), ("10.0.0.1:5", "10.0.0.1:9"))

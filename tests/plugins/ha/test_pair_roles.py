@@ -10,10 +10,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until, within
 from twistmq.broker.admin.roles import promote_slave
 from twistmq.broker.admin.session import Session
+from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import running_broker
+from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.headers.namesrv import RegisterBrokerRequestHeader
 from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
@@ -128,6 +136,58 @@ class ReturnTests(PairCase):
         again = self.start_master()
         self.assertEqual(again.kernel.consumer_offset.query("g", "T", 0), 7)
         self.assertEqual(again.kernel.role, "ASYNC_MASTER")
+
+
+class StrangerTests(PairCase):
+    """Another broker is registered under the name of the pair, by whoever reaches the name server.
+    """
+
+    def test_the_slave_takes_nothing_and_the_master_starts_again(self) -> None:
+        """Log and tables are the real master's all the time."""
+        master = self.start_master()
+        slave = self.start_slave()
+        with master.client() as client:
+            client.send("T", b"real")
+        self.caught_up(slave, master)
+        wait_until(lambda: "T" in slave.kernel.topic_config.table, "the topic is copied")
+        stranger = self.stack.enter_context(lone_broker(
+            self.folder / "stranger", {"brokerName": "stranger"}))
+        with stranger.client() as client:
+            for _ in range(5):
+                client.send("Evil", b"evil" * 100)
+        version = DataVersion(2**40, 2**40, 2**40)
+
+        def register() -> None:
+            header = RegisterBrokerRequestHeader(
+                "pair", stranger.address, "DefaultCluster",
+                stranger.kernel.identity.ha_address, 0)
+            body = RegisterBrokerBody(TopicConfigSerializeWrapper({}, version)).encode()
+            with RawClient(self.names) as client:
+                self.assertEqual(
+                    client.request(RequestCode.REGISTER_BROKER, header, body).code, 0)
+
+        def tell() -> None:
+            """As the slave's next registration is answered, which may be some time away."""
+            register()
+            slave.thread.call(slave.kernel.registered, [
+                Registered(stranger.address, stranger.kernel.identity.ha_address, {})])
+
+        tell()
+        self.assertEqual(slave.plugin.master.requests, stranger.address)
+        with master.client() as client:
+            client.send("New", b"real")
+        wait_until(lambda: "New" in slave.kernel.topic_config.table, "tables are copied")
+        self.assertNotIn("Evil", slave.kernel.topic_config.table)
+        self.assertEqual(slave.plugin.follower.source, master.address)
+        self.masters.close()
+        wait_until(lambda: not slave.plugin.follower.is_connected, "the master is gone")
+        tell()
+        wait_until(lambda: slave.plugin.follower.differs, "the slave looked at the stranger")
+        register()
+        self.assertEqual(self.start_master().kernel.role, "ASYNC_MASTER")
+        self.assertNotIn("Evil", slave.kernel.topic_config.table)
+        self.assertEqual(self.bodies(slave), [b"real"])
+        self.assertEqual(stranger.plugin.slaves.links, [])
 
 
 class PromotionTests(PairCase):

@@ -6,12 +6,15 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError, SettingsError
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RemotingTimeout, SettingsError
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.plugins import ha
 from twistmq.plugins.ha.returning import return_as_master
+
+OTHER = "127.0.0.1:10931"
 
 
 class ReturnTests(GroupCase):
@@ -90,13 +93,83 @@ class ReturnTests(GroupCase):
         error = self.failureResultOf(self.taking(), SettingsError)
         name = self.master.kernel.broker_name
         self.assertIn(f": the value cannot be used: the broker name {name} has a live master, "
-                      f"{SLAVE}; start this broker as its slave", str(error.value))
+                      f"{SLAVE}. If you made that broker the master, start this one as its slave, "
+                      "by brokerRole=SLAVE and a brokerId above 0. If you do not know it, do not: "
+                      "start this one with ha.other_master=true", str(error.value))
+        self.slave.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", self.slave.now_ms), b"after")
+        self.failureResultOf(self.taking(), SettingsError)
         self.slave.kernel.set_role("SLAVE", 1)
         self.successResultOf(self.taking())
         del self.servers[SLAVE]
         self.successResultOf(self.taking())
         self.members = {0: self.master.kernel.broker_address}
         self.successResultOf(self.taking())
+
+    def stranger(self) -> list[str]:
+        """A broker that has other messages registers as the master; :returns: the lines of a start.
+        """
+        stranger = KernelBox(self.plugins, {"brokerName": "stranger"})
+        self.addCleanup(stranger.stop)
+        for _ in range(20):
+            stranger.now_ms += 1
+            reply = stranger.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"y")
+            self.assertEqual(reply.code, 0)
+        self.servers[OTHER] = stranger
+        self.members = {0: OTHER, 1: SLAVE}
+        with capturedLogs() as events:
+            self.successResultOf(self.taking())
+        return [formatEvent(event) or "" for event in events]
+
+    def test_a_stranger_keeps_no_master_away(self) -> None:
+        """Its log has other messages; the offsets of the slave are taken all the same."""
+        self.commit(8)
+        lines = self.stranger()
+        self.assertIn(f"name servers know {OTHER} as the master broker-a, but its log has none of "
+                      "the messages here", lines[0])
+        self.assertEqual(self.offset(), 8)
+
+    def test_a_log_that_cannot_be_compared(self) -> None:
+        """The broker does not start, and joins nobody blindly; the setting lets it start."""
+        self.stranger()
+        for code, answer, words in (
+                (RequestCode.VIEW_MESSAGE_BY_ID, RemotingCommand(ResponseCode.NO_PERMISSION),
+                 "it answered 16: no remark"),
+                (RequestCode.VIEW_MESSAGE_BY_ID, RemotingTimeout("no reply"), "no reply"),
+                (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=b'{"table":{}}'),
+                 "does not say where its log ends"),
+                (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=(
+                    b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}')),
+                 "its log goes from 0 to 0"),
+                (RequestCode.GET_BROKER_RUNTIME_INFO, RemotingCommand(0, body=(
+                    b'{"table":{"commitLogMinOffset":"1048576","commitLogMaxOffset":"9999999"}}')),
+                 "its log goes from 1048576 to 9999999")):
+            self.answers = {(OTHER, code): answer}
+            error = self.failureResultOf(self.taking(), SettingsError)
+            self.assertIn("whose log cannot be compared with the one here", str(error.value))
+            self.assertIn(words, str(error.value))
+            self.assertIn("If you do not know it, do not: start this one with "
+                          "ha.other_master=true", str(error.value))
+        self.master.kernel.settings.put("ha.other_master", True)
+        self.commit(8)
+        with capturedLogs() as events:
+            self.successResultOf(self.taking())
+        self.assertIn("because of ha.other_master=true", formatEvent(events[0]) or "")
+        self.assertEqual(self.offset(), 8)
+
+    def test_a_stranger_that_says_it_is_a_slave(self) -> None:
+        """Offsets of a broker with another log would skip messages: none is taken."""
+        self.stranger()
+        box = self.servers[OTHER]
+        box.kernel.set_role("SLAVE", 2)
+        box.kernel.consumer_offset.commit("peer", "g", "T", 0, 9)
+        self.members = {0: MASTER, 1: SLAVE, 2: OTHER}
+        self.asked.clear()
+        with capturedLogs() as events:
+            self.successResultOf(self.taking())
+        self.assertEqual(self.offset(), 5)
+        self.assertNotIn((OTHER, RequestCode.GET_ALL_CONSUMER_OFFSET), self.asked)
+        self.assertIn(f"the consumer offsets of the slave at {OTHER} cannot be taken back: its log "
+                      "has none of the messages here", [formatEvent(event) for event in events])
 
     def test_it_is_done_within_the_start(self) -> None:
         """Before the broker answers requests: the hook of the start waits for it."""
