@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from twistmq.client.pop_consumer import PopConsumer
     from twistmq.client.producer import Producer
     from twistmq.client.pull_consumer import PullConsumer
+    from twistmq.client.received_message import DamagedMessage
 
 __all__ = [
     "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
-    "Credentials", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
+    "Credentials", "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
     "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "PopConsumer",
     "Producer", "PullConsumer", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
     "Rejected", "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
@@ -76,6 +77,7 @@ _MODULES: Final = {
     "twistmq.client.pop_consumer": ["PopConsumer"],
     "twistmq.client.producer": ["Producer"],
     "twistmq.client.pull_consumer": ["PullConsumer"],
+    "twistmq.client.received_message": ["DamagedMessage"],
     "twistmq.client.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
 }

@@ -70,6 +70,7 @@ class ConsumerArguments(ClientArguments, total=False):
     pull_count: int
     decode: Callable[[ReceivedMessage[Any]], Any] | None
     undecodable: Literal["retry", "skip", "raise"]
+    damaged: Literal["skip", "stop", "deliver"]
     on_assigned: Callable[[list[MessageQueue]], object] | None
     on_lost: Callable[[list[MessageQueue]], object] | None
     offset_folder: Path | str | None
@@ -85,6 +86,7 @@ class PullArguments(ClientArguments, total=False):
     limits: PullLimits | None
     pull_count: int
     decode: Callable[[ReceivedMessage[Any]], Any] | None
+    damaged: Literal["skip", "stop", "deliver"]
     on_assigned: Callable[[list[MessageQueue]], object] | None
     on_lost: Callable[[list[MessageQueue]], object] | None
 

@@ -25,7 +25,7 @@ from twistmq.client.clock import SystemClock
 from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
 from twistmq.client.core.queries import Queries
 from twistmq.client.core.tasks import Cancelled
-from twistmq.client.errors import Closed
+from twistmq.client.errors import Closed, OptionError, Undecodable
 from twistmq.client.futures import finish, running_future
 from twistmq.client.loop import Loop
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from twistmq.client.arguments import ClientArguments
     from twistmq.client.core.subscriptions import Sql
+    from twistmq.client.received_message import DamagedMessage
     from twistmq.client.roles import Parts
 
 __all__ = ["Client", "closing_on_error"]
@@ -218,7 +219,7 @@ class Client:
 
     def read(
         self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,
-        wanted: str | Sql | None = None, group: str = "twistmq_client",
+        wanted: str | Sql | None = None, group: str = "twistmq_client", damaged: str = "skip",
     ) -> Iterator[ReceivedMessage[bytes]]:
         """The messages of a queue, one after the other; nothing is committed.
 
@@ -227,22 +228,37 @@ class Client:
         :param start: the first offset; None: the first that can be read.
         :param stop: the offset behind the last; None: the end of the queue now.
         :param wanted: None: all; "a || b": those with one of the tags; or SQL92.
+        :param damaged: as the option of consumers; "stop": an error after what is ahead of it.
         :raises RequestRefused: with the broker's code and remark.
+        :raises Undecodable: at a damaged message, with "stop".
+        :raises OptionError: when ``damaged`` is none of the three.
         """
+        from twistmq.client.core.damaged import DAMAGED, sort_out
         from twistmq.client.core.subscriptions import subscription
 
+        if damaged not in DAMAGED:
+            raise OptionError(f"damaged is {damaged!r}, not one of {', '.join(DAMAGED)}")
         filter_ = subscription(self.core.namespace.topic(queue.topic), wanted)
         at = self.min_offset(queue) if start is None else start
         end = self.max_offset(queue) if stop is None else stop
+        is_alone = False
         while at < end:
             result = self.pull(queue, at, group=group, expression=filter_.expression,
-                               expression_type=filter_.kind)
-            if result.status is PullStatus.FOUND:
-                messages: list[ReceivedMessage[bytes]] = messages_of(result, queue, filter_.tags)
-                yield from (each for each in messages if at <= each.offset < end)
+                               expression_type=filter_.kind, max_count=1 if is_alone else 32)
             if result.next_offset <= at:
                 return
-            at = result.next_offset
+            bad: list[DamagedMessage[bytes]] = []
+            messages: list[ReceivedMessage[Any]] = []
+            stopped: DamagedMessage[Any] | None = None
+            if result.status is PullStatus.FOUND:
+                messages = messages_of(result, queue, filter_.tags, None, bad, at)
+            begin, at, was_alone, is_alone = at, result.next_offset, is_alone, False
+            if bad:
+                messages, at, stopped, is_alone, _ = sort_out(
+                    damaged, result, messages, bad, "a read", was_alone=was_alone)
+            yield from (each for each in messages if begin <= each.offset < end)
+            if stopped is not None and stopped.offset < end:
+                raise Undecodable(f"{stopped!r} is damaged: {stopped.damage}")
 
     def pull_soon(
         self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",

@@ -61,6 +61,11 @@ class BlockingMember(Generic[T]):
         """The queues of this member now."""
         return self.client.loop.run_there(self.member.assigned)
 
+    @property
+    def damaged_count(self) -> int:
+        """Damaged messages that were left out, see the option ``damaged``."""
+        return self.member.damaged_count
+
     def commit(self) -> None:
         """Commit now how far the group has come; else it happens each five seconds."""
         self.client.run(self.member.commit)

@@ -142,6 +142,10 @@ CONSUMER: Final = (
     Option("decode", ("object",), None, "makes `message.value`; None: it is the body"),
     Option("undecodable", ("str",), "retry", "what becomes of a message that cannot be decoded",
            choices=("retry", "skip", "raise")),
+    Option("damaged", ("str",), "skip", 'what becomes of a message that is stored and cannot be '
+           'read, as its CRC is wrong: "skip" leaves it out with an error in the log and counts it '
+           'in `damaged_count`; "stop" reads no further in its queue; "deliver" hands it over, '
+           "marked by `message.damage`", choices=("skip", "stop", "deliver")),
     Option("on_assigned", ("object",), None, "is called with the queues that this member got",
            "MessageQueueListener"),
     Option("on_lost", ("object",), None, "is called with the queues that this member lost",
@@ -153,8 +157,8 @@ CONSUMER: Final = (
 
 #: A consumer that is polled takes some of them.
 PULL_CONSUMER: Final = tuple(row for row in CONSUMER if row.name in {
-    "start", "strategy", "cache_bytes_max", "limits", "pull_count", "decode", "on_assigned",
-    "on_lost"})
+    "start", "strategy", "cache_bytes_max", "limits", "pull_count", "decode", "damaged",
+    "on_assigned", "on_lost"})
 
 _POP: Final = (
     Option("invisible_s", _NUMBER, 60.0, "a popped message is hidden from other members for so "
@@ -209,5 +213,7 @@ def option_page() -> str:
     names = ", ".join(f"`{row.name}`" for row in PULL_CONSUMER)
     lines += [f"A `PullConsumer` takes {names} of a consumer's.", ""]
     names = ", ".join(f"`{row.name}`" for row in POP_CONSUMER if row in CONSUMER)
-    lines += [f"A `PopConsumer` takes {names} of a consumer's; `start` is no time.", ""]
+    lines += [f"A `PopConsumer` takes {names} of a consumer's; `start` is no time. It "
+              "leaves damaged messages to the retries of their broker, and counts them in "
+              "`damaged_count`.", ""]
     return "\n".join(lines)

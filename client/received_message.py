@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
@@ -22,9 +22,12 @@ from twistmq.broker.wire.record import (
 )
 from twistmq.client.errors import Undecodable
 
-__all__ = ["Read", "ReceivedMessage"]
+__all__ = ["DamagedMessage", "Read", "ReceivedMessage"]
 
 T = TypeVar("T")
+
+#: Digits of the greatest offset.
+_OFFSET_DIGITS: Final = 19
 
 
 class Read:
@@ -245,14 +248,68 @@ class ReceivedMessage(Read, Generic[T]):
     @property
     def lag(self) -> int | None:
         """How many messages were behind it in its queue when it was read."""
-        end = self.properties.get(names.MAX_OFFSET)
-        return None if end is None else max(int(end) - self.offset - 1, 0)
+        end = self.properties.get(names.MAX_OFFSET, "")
+        # A producer may have set it to anything.
+        if not end.isascii() or not end.isdecimal() or len(end) > _OFFSET_DIGITS:
+            return None
+        return max(int(end) - self.offset - 1, 0)
 
     @property
     def flag(self) -> int:
         """The application's int32."""
         return self.record.flag
 
+    @property
+    def damage(self) -> str:
+        """The reason why the content cannot be read; "" for a whole message."""
+        return ""
+
     def __repr__(self) -> str:
         return (f"<{type(self).__name__} {self.id} of {self.queue.topic}, broker "
                 f"{self.queue.broker_name}, queue {self.queue.queue_id}, offset {self.offset}>")
+
+
+class DamagedMessage(ReceivedMessage[T]):
+    """A message whose record cannot be read: a program gets it by ``damaged="deliver"`` only.
+
+    ``body`` and ``value`` raise ``Undecodable``. Other fields are those of the record as far as
+    they can be read.
+
+    :param raw: the bytes that the broker sent.
+    :param record: what can be read of them.
+    :param is_cut: whether its length is damaged too, so that nothing behind it can be found.
+    """
+
+    __slots__ = ("_damage", "is_cut", "raw")
+
+    def __init__(
+        self, raw: bytes, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
+        damage: str, is_cut: bool,
+    ) -> None:
+        super().__init__(record, queue, offset, topic)
+        self.raw = raw
+        self.is_cut = is_cut
+        self._damage = damage
+        self.size = len(raw)
+
+    def _arguments(self) -> tuple[object, ...]:
+        return (self.raw, self.record, self.queue, self.offset, self.topic, self._damage,
+                self.is_cut)
+
+    @property
+    def damage(self) -> str:
+        """The reason why the content cannot be read."""
+        return self._damage
+
+    @property
+    def body(self) -> bytes:
+        """No body.
+
+        :raises Undecodable: always.
+        """
+        raise Undecodable(f"{self!r} is damaged: {self._damage}")
+
+    def __repr__(self) -> str:
+        return (f"<{type(self).__name__} of {self.queue.topic}, broker {self.queue.broker_name}, "
+                f"queue {self.queue.queue_id}, offset {self.offset}, commit log offset "
+                f"{self.record.physical_offset}>")

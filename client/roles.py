@@ -147,7 +147,8 @@ def build_consumer(
         strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
         consume_timeout_ms=values["consume_timeout_s"] * 1000,
         suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
-        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"])
+        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
+        damaged=values["damaged"])
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))
     file = OffsetFile(core.client_id, group, values["offset_folder"]) if broadcast else None
@@ -174,7 +175,8 @@ def build_pull_consumer(
     options = MemberOptions(
         group=group, start=_start(values["start"]), strategy=values["strategy"] or Averagely(),
         consume_timeout_ms=UNTIMED_MS, cache_bytes_max=values["cache_bytes_max"],
-        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"])
+        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
+        damaged=values["damaged"])
     # It sends nothing, but a member has one.
     sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
                     process_ids(core.client_id))

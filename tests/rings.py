@@ -90,7 +90,7 @@ SLOW: Final = frozenset((
     "broker/admin/test_completion.py", "broker/admin/test_groups.py", "broker/admin/test_roles.py",
     "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
     "client/test_back_pressure.py",
-    "client/core/test_hostile_names.py", "client/test_arguments.py",
+    "client/core/test_hostile_names.py", "client/test_arguments.py", "client/test_damaged.py",
     "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
     "client/test_closes.py", "client/test_exits.py",
     "client/test_readme.py",
@@ -120,8 +120,7 @@ SLOW: Final = frozenset((
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
     "plugins/timer/test_store_rows.py",
-    "test_bounds.py", "test_packaging.py", "test_pickling.py", "test_prose.py", "test_rings.py",
-    "test_stock_plugins.py", "transaction/test_recent.py",
+    "test_bounds.py", "test_pickling.py", "transaction/test_recent.py",
 ))
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (

@@ -40,6 +40,7 @@ from twistmq.client.messages import (
     ReceivedMessage,
     SendResult,
 )
+from twistmq.client.received_message import DamagedMessage
 
 #: Modules whose ``__all__`` is public.
 PUBLIC = (
@@ -105,6 +106,8 @@ VALUES: dict[str, Callable[[], object]] = {
         "twistmq.broker.wire.signature").Credentials("access", "secret", "token"),
     "twistmq.client.codecs.Serialiser": lambda: codecs.json_of(dict),
     "twistmq.client.core.subscriptions.Sql": lambda: sql("a = 1"),
+    "twistmq.client.received_message.DamagedMessage": lambda: DamagedMessage(
+        RECORD, decode_record(RECORD, 0), QUEUE, 7, "T", "the body's CRC does not match", False),
     "twistmq.client.received_message.ReceivedMessage": lambda: ReceivedMessage(
         RECORD, QUEUE, 7, "T"),
 }
@@ -256,6 +259,9 @@ def struct_of(kind: type[msgspec.Struct]) -> msgspec.Struct:
 
 def state_of(thing: Any) -> object:
     """All fields of an object, to compare it with its copy."""
+    if isinstance(thing, DamagedMessage):
+        return (type(thing), thing.damage, thing.raw, thing.is_cut, thing.keys, thing.tags,
+                thing.queue, thing.offset, thing.topic, thing.size, repr(thing))
     if isinstance(thing, ReceivedMessage):
         return (type(thing), thing.body, thing.value, thing.keys, thing.tags, thing.properties,
                 thing.queue, thing.offset, thing.topic, thing.attempt, thing.lost, thing.id,

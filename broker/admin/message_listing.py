@@ -23,9 +23,11 @@ from twistmq.broker.wire.headers.offset import (
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.broker.wire.properties import KEYS, TAGS
 from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.core.damaged import sort_out
 from twistmq.client.core.pulling import messages_of, pull_header, pull_result
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.messages import PullStatus, ReceivedMessage
+from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["consume_messages", "print_messages", "print_queue", "pull", "query_queue"]
 
@@ -40,14 +42,25 @@ def pull(
     session: Session, address: str, queue: MessageQueue, offset: int, count: int,
     expression: str = "*",
 ) -> tuple[list[StoredMessage], int, bool]:
-    """Messages of a queue, the next offset to pull, and whether the end was reached."""
+    """Messages of a queue, the next offset to pull, and whether the end was reached.
+
+    A damaged message is left out, with a line on standard error.
+    """
     header = pull_header(queue, offset, _GROUP, max_count=count, expression=expression)
     reply = session.ask(address, RequestCode.PULL_MESSAGE, header, taken=_PULL_ENDS)
     result = pull_result(reply, address)
     to = result.next_offset
     messages: list[ReceivedMessage[bytes]] = []
     if result.status is PullStatus.FOUND:
-        messages = messages_of(result, queue, subscription(queue.topic, expression).tags)
+        damaged: list[DamagedMessage[bytes]] = []
+        messages = messages_of(result, queue, subscription(queue.topic, expression).tags, None,
+                               damaged, offset)
+        if damaged:
+            left = sort_out("skip", result, messages, damaged, f"topic {queue.topic}",
+                            was_alone=count == 1)
+            to = left.next_offset
+            if left.is_alone and to == offset:
+                return pull(session, address, queue, offset, 1, expression)
     found = [each.record for each in messages]
     is_end = result.status is PullStatus.NO_NEW_MESSAGE or (
         result.status is PullStatus.OFFSET_MOVED and to <= offset)

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from twistmq.client.commands.common import arguments_of, client_options, guarded
+from twistmq.client.commands.common import (
+    EXIT_FAILED,
+    arguments_of,
+    client_options,
+    guarded,
+)
 
 if TYPE_CHECKING:
     from twistmq.client.messages import ReceivedMessage
+    from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["consume"]
 
@@ -39,11 +45,14 @@ _PULL_HOLD_MS: Final = 500
               help="Stop after so many messages.")
 @click.option("-f", "form", default="%s\\n", show_default=True, help=f"The output: {_FIELDS}.")
 @click.option("--json", "is_json", is_flag=True, help="A JSON object a line.")
+@click.option("--damaged", type=click.Choice(["skip", "stop", "deliver"]), default="skip",
+              show_default=True, help="What becomes of a message that cannot be read: skip it and "
+              "fail at the end, stop at once, or print it marked.")
 @click.option("--order", is_flag=True, help="In a group: keep the order of each queue.")
 def consume(
     topic: str, where: str, access_key: str, secret_key: str, namespace: str, timeout_s: float,
     group: str, begin: str, end: str | None, tag: str, sql_text: str, count: int, form: str,
-    is_json: bool, order: bool,
+    is_json: bool, damaged: str, order: bool,
 ) -> None:
     """Print the messages of TOPIC.
 
@@ -55,18 +64,36 @@ def consume(
     # A group waits for what is not there, and says so.
     logging.getLogger("twistmq.client").setLevel(logging.WARNING if group else logging.ERROR)
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
+    unreadable = _Unreadable(damaged)
     with guarded():
         if group:
-            found = _of_group(where, group, topic, begin, sql_text, tag, order, count, arguments)
+            found = _of_group(where, group, topic, begin, sql_text, tag, order, count, arguments,
+                              unreadable)
         else:
             found = islice(
-                _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments),
+                _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments,
+                           unreadable),
                 count or None)
-        _print(found, form, is_json, at_once=bool(group))
+        _print(found, form, is_json, unreadable, at_once=bool(group))
+        if unreadable.count:
+            click.echo(f"twistmq: {unreadable.count} messages could not be read", err=True)
+            sys.exit(EXIT_FAILED)
+
+
+class _Unreadable:
+    """The messages that could not be read and were left out.
+
+    :param option: "skip", "stop" or "deliver".
+    """
+
+    def __init__(self, option: str) -> None:
+        self.option = option
+        self.count = 0
 
 
 def _print(
-    found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool, *, at_once: bool
+    found: Iterator[ReceivedMessage[Any]], form: str, is_json: bool, unreadable: _Unreadable, *,
+    at_once: bool,
 ) -> None:
     """Print messages.
 
@@ -74,11 +101,20 @@ def _print(
         next one is asked for.
     """
     from twistmq.client.commands.lines import formatted, json_line
+    from twistmq.client.errors import Undecodable
 
     write = sys.stdout.buffer.write
     last = time.monotonic()
+    marked = unreadable.option == "deliver"
     for number, message in enumerate(found, 1):
-        write(json_line(message) if is_json else formatted(form, message))
+        try:
+            write(json_line(message, marked=marked) if is_json
+                  else formatted(form, message, marked=marked))
+        except Undecodable as error:
+            if unreadable.option == "stop":
+                raise
+            click.echo(f"twistmq: left out: {error}", err=True)
+            unreadable.count += 1
         now = time.monotonic()
         if at_once or sys.stdout.isatty() or now - last > 0.05 or number == 1:
             sys.stdout.buffer.flush()
@@ -88,7 +124,7 @@ def _print(
 
 def _of_group(
     where: str, group: str, topic: str, begin: str, sql_text: str, tag: str, order: bool,
-    count: int, arguments: Any,
+    count: int, arguments: Any, unreadable: _Unreadable,
 ) -> Iterator[ReceivedMessage[Any]]:
     from twistmq.client.blocking import Client
     from twistmq.client.consumer import Consumer
@@ -99,21 +135,28 @@ def _of_group(
     with Client(where, **arguments) as client:
         # A topic that is not there is an error, as it is without a group.
         client.read_queues(topic)
-        consumer: Consumer[bytes] = Consumer(
+        # Where it stops the whole command ends, so its mark is enough.
+        damaged: Any = "deliver" if unreadable.option == "stop" else unreadable.option
+        # A message has itself as its value, so that each one comes, whatever its body is.
+        consumer: Consumer[Any] = Consumer(
             client, group=group, topics={topic: wanted},
-            start="first" if begin == "first" else "last", order="queue" if order else None)
+            start="first" if begin == "first" else "last", order="queue" if order else None,
+            decode=lambda message: message, damaged=damaged)
         with consumer:
             for number, message in enumerate(consumer, 1):
                 if number == count:
                     consumer.stop()
                 yield message
+            unreadable.count += consumer.damaged_count
 
 
 def _of_queues(
-    where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any
+    where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any,
+    unreadable: _Unreadable,
 ) -> Iterator[ReceivedMessage[Any]]:
     """Read all queues in turn, from a place."""
     from twistmq.client.blocking import Client
+    from twistmq.client.core.damaged import sort_out
     from twistmq.client.core.pulling import messages_of
     from twistmq.client.core.subscriptions import subscription
 
@@ -122,6 +165,8 @@ def _of_queues(
         queues = client.read_queues(topic)
         places = {queue: _place(client, queue, begin) for queue in queues}
         ends = {queue: client.max_offset(queue) for queue in queues} if to_end else {}
+        # Queues whose next message is asked for alone.
+        alone: set[Any] = set()
         while places:
             idle = True
             for queue in list(places):
@@ -130,10 +175,23 @@ def _of_queues(
                     continue
                 result = client.pull(
                     queue, places[queue], expression=sql_text or tag,
-                    expression_type="SQL92" if sql_text else "TAG")
+                    expression_type="SQL92" if sql_text else "TAG",
+                    max_count=1 if queue in alone else 32)
+                damaged: list[DamagedMessage[bytes]] = []
+                messages: list[ReceivedMessage[Any]] = messages_of(
+                    result, queue, tags, None, damaged, places[queue])
                 places[queue] = result.next_offset
-                messages: list[ReceivedMessage[bytes]] = messages_of(result, queue, tags)
                 idle = idle and not result.body
+                was_alone = queue in alone
+                alone.discard(queue)
+                if damaged:
+                    # Where it stops the whole command ends, so its mark is enough.
+                    option = "deliver" if unreadable.option == "stop" else unreadable.option
+                    messages, places[queue], _, is_alone, skipped = sort_out(
+                        option, result, messages, damaged, "consume", was_alone=was_alone)
+                    unreadable.count += skipped
+                    if is_alone:
+                        alone.add(queue)
                 for message in messages:
                     if not to_end or message.offset < ends[queue]:
                         yield message

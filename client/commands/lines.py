@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from twistmq.broker.topic_names import key_fault, tag_fault
+from twistmq.client.errors import Undecodable
 from twistmq.client.messages import Message, ReceivedMessage
+from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]
 
@@ -116,8 +118,27 @@ def unescaped(text: str) -> bytes:
     return text.encode().decode("unicode_escape").encode("latin-1", "replace")
 
 
-def formatted(form: str, message: ReceivedMessage[Any]) -> bytes:
-    """A message by the text of ``-f``."""
+def _body_of(message: ReceivedMessage[Any], *, marked: bool) -> tuple[bytes, str]:
+    """The body of a message, and the reason if it cannot be read.
+
+    :param marked: whether a message with an unreadable body is wanted, too.
+    :raises Undecodable: when it is not.
+    """
+    try:
+        return message.body, ""
+    except Undecodable as error:
+        if not marked:
+            raise
+        return b"", message.damage or str(error)
+
+
+def formatted(form: str, message: ReceivedMessage[Any], *, marked: bool = False) -> bytes:
+    """A message by the text of ``-f``.
+
+    :param marked: give a message whose body cannot be read an empty one.
+    :raises Undecodable: when its body cannot be read, and it is not to be marked.
+    """
+    body, _ = _body_of(message, marked=marked)
     fields: dict[str, Any] = {
         "t": lambda: message.topic, "b": lambda: message.queue.broker_name,
         "q": lambda: str(message.queue.queue_id), "o": lambda: str(message.offset),
@@ -131,7 +152,7 @@ def formatted(form: str, message: ReceivedMessage[Any]) -> bytes:
         if text[index] == "%" and index + 1 < len(text):
             letter = text[index + 1]
             if letter == "s":
-                parts.append(message.body)
+                parts.append(body)
             else:
                 found = fields.get(letter)
                 parts.append((found() if found else f"%{letter}").encode())
@@ -142,15 +163,25 @@ def formatted(form: str, message: ReceivedMessage[Any]) -> bytes:
     return b"".join(parts)
 
 
-def json_line(message: ReceivedMessage[Any]) -> bytes:
-    """A message as a line of JSON; a body that is no text is in ``body64``."""
+def json_line(message: ReceivedMessage[Any], *, marked: bool = False) -> bytes:
+    """A message as a line of JSON; a body that is no text is in ``body64``.
+
+    :param marked: give a message whose body cannot be read the reason as ``damage``, and the bytes
+        that are stored as ``raw64``.
+    :raises Undecodable: when its body cannot be read, and it is not to be marked.
+    """
+    body, damage = _body_of(message, marked=marked)
     row: dict[str, Any] = {
         "topic": message.topic, "broker": message.queue.broker_name,
         "queue": message.queue.queue_id, "offset": message.offset, "id": message.id,
         "tags": message.tags, "keys": message.keys, "attempt": message.attempt,
         "stored_at": message.stored_at.isoformat(), "properties": message.properties}
+    if damage:
+        raw = message.raw if isinstance(message, DamagedMessage) else message.record.body
+        row["damage"], row["raw64"] = damage, base64.b64encode(raw).decode()
+        return json.dumps(row).encode() + b"\n"
     try:
-        row["body"] = message.body.decode()
+        row["body"] = body.decode()
     except UnicodeDecodeError:
-        row["body64"] = base64.b64encode(message.body).decode()
+        row["body64"] = base64.b64encode(body).decode()
     return json.dumps(row).encode() + b"\n"

@@ -4,6 +4,7 @@
     messages, nothing new      at once; the broker holds a pull of a queue that has nothing
     nothing, and not held      100 ms later
     a bound is reached         50 ms later, see flow.py
+    stops at a damaged message 5 s later; see damaged.py
     an error, no answer        1 s later; with a heartbeat if the broker does not know the group
     the offset moved           the queue is dropped at the broker's offset, and taken again
 
@@ -17,17 +18,19 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper @5.3.3.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.client.core.damaged import sort_out
 from twistmq.client.core.flow import FULL_MS, PAUSED_MS, PullUnderWay, delay_after_refusal
 from twistmq.client.core.held import Held
 from twistmq.client.core.pulling import messages_of, pull_header, pull_result
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import NoRoute, RequestRefused, Undecodable
-from twistmq.client.messages import PullResult, PullStatus
+from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
+from twistmq.client.received_message import DamagedMessage
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
@@ -43,6 +46,8 @@ HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
 #: The wait after a pull that brought nothing and was answered sooner than this, ms.
 SOON_MS: Final = 100
+#: The wait before a damaged message that a queue stops at is asked for again, ms.
+STOPPED_MS: Final = 5_000
 #: Pulls of a queue that are begun at once.
 AHEAD_MAX: Final = 8
 #: Answers of a broker that does not know the group or its newest subscription.
@@ -129,11 +134,11 @@ class Fetcher(Generic[T]):
         """
         client, offset = self._client, held.next_offset
         now_ms = client.tasks.now_ms
-        pulls = [self._begin(held, offset)]
-        count = self._member.options.pull_count
+        count = 1 if held.is_alone else self._member.options.pull_count
+        pulls = [self._begin(held, offset, count)]
         while len(pulls) < AHEAD_MAX and held.behind > len(pulls) * count and (
                 not self._wait_ms(held, len(pulls) * count)):
-            pulls.append(self._begin(held, offset + len(pulls) * count))
+            pulls.append(self._begin(held, offset + len(pulls) * count, count))
         duration_ms = 0.0
         try:
             for pull in pulls:
@@ -149,17 +154,19 @@ class Fetcher(Generic[T]):
         finally:
             for pull in pulls:
                 self._member.flow.end(pull.under_way)
+        if held.stopped_at == held.next_offset:
+            return STOPPED_MS
         return SOON_MS if held.next_offset == offset and duration_ms < SOON_MS else 0
 
-    def _begin(self, held: Held[T], offset: int) -> _Pull:
-        """Begin a pull from an offset on."""
+    def _begin(self, held: Held[T], offset: int, count: int) -> _Pull:
+        """Begin a pull of so many messages from an offset on."""
         member, client = self._member, self._client
         now_ms = int(client.tasks.now_ms)
         held.window.pulled_ms = now_ms
         name = client.routes.broker_of(held.queue)
         address = client.routes.reader(name, held.broker_id)
         header = pull_header(
-            held.queue, offset, member.group, max_count=member.options.pull_count,
+            held.queue, offset, member.group, max_count=count,
             expression=None, expression_type=held.subscription.kind, hold_ms=HOLD_MS,
             sub_version=member.sub_version, max_bytes=member.options.pull_bytes)
         return _Pull(offset, address, member.flow.begin(now_ms), client.engine.invoke(
@@ -178,18 +185,43 @@ class Fetcher(Generic[T]):
                 result.next_offset == held.next_offset and result.status is PullStatus.FOUND):
             raise Undecodable(f"the answer to a pull at offset {held.next_offset} goes on at "
                               f"{result.next_offset}, not behind it")
-        is_full = result.next_offset - held.next_offset == member.options.pull_count
+        begin = held.next_offset
+        is_full = result.next_offset - begin == member.options.pull_count
         held.next_offset = result.next_offset
         held.behind = result.max_offset - result.next_offset if is_full else 0
         if result.status is PullStatus.FOUND:
-            messages = messages_of(result, held.named, held.subscription.tags, member.decode)
+            damaged: list[DamagedMessage[T]] = []
+            messages = messages_of(result, held.named, held.subscription.tags, member.decode,
+                                   damaged, begin)
+            if damaged:
+                messages = self._sort_out(held, result, messages, damaged)
+            held.is_alone = held.is_alone and bool(damaged)
             if messages:
                 member.stats.pulled(held.queue.topic, self._client.tasks.now_ms, len(messages),
                                     duration_ms)
                 held.window.put(messages)
                 member.arrived(held)
                 return
-        held.window.correct_tags_offset(result.next_offset)
+        held.window.correct_tags_offset(held.next_offset)
+
+    def _sort_out(
+        self, held: Held[T], result: PullResult, messages: list[ReceivedMessage[T]],
+        damaged: list[DamagedMessage[T]],
+    ) -> list[ReceivedMessage[T]]:
+        """Treat damaged messages as the option says; :returns: the messages for the window."""
+        member = self._member
+        found = sort_out(member.options.damaged, result, messages, damaged,
+                         f"group {member.group}", was_alone=held.is_alone)
+        member.damaged_count += found.skipped
+        held.is_alone = found.is_alone
+        if found.next_offset != held.next_offset:
+            held.next_offset, held.behind = found.next_offset, 0
+        if found.stopped is not None and held.stopped_at != found.next_offset:
+            held.stopped_at = found.next_offset
+            log.error("group %s: the queue stops at %r: %s. It is asked for again each %d s until "
+                      "a tool moves the group over it", member.group, found.stopped,
+                      found.stopped.damage, STOPPED_MS / 1000)
+        return cast(list[ReceivedMessage[T]], found.messages)
 
     def _after(self, held: Held[T], error: BrokerError) -> float:
         """The wait after a pull that failed, ms."""

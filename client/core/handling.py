@@ -54,13 +54,17 @@ class Handling(Generic[T]):
         self.is_stopped = False
 
     def is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
-        """Whether a message has a value; one without is treated as the option says.
+        """Whether a handler gets a message: it has a value, or is handed over as damaged.
+
+        One without a value is treated as the option says.
 
         :raises Undecodable: when the option is "raise".
         """
         try:
             _ = message.value
         except Undecodable as error:
+            if message.damage:
+                return True
             if self._undecodable == "raise":
                 raise
             log.warning("%s", error)

@@ -47,6 +47,8 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     pull_bytes: int = 256 << 10
     rebalance_ms: float = 20_000
     commit_ms: float = COMMIT_MS
+    #: "skip", "stop" or "deliver": what becomes of a damaged message, see ``damaged.py``.
+    damaged: str = "skip"
 
 
 class PopOptions(MemberOptions, frozen=True, kw_only=True):
@@ -62,8 +64,8 @@ class Held(Generic[T]):
     """A queue of this member."""
 
     __slots__ = ("behind", "broker_id", "committed", "floor", "floor_ms", "in_order_until_ms",
-                 "is_paused", "is_ready", "is_settled", "named", "next_offset", "outcome", "queue",
-                 "subscription", "taken_ms", "task", "window")
+                 "is_alone", "is_paused", "is_ready", "is_settled", "named", "next_offset",
+                 "outcome", "queue", "stopped_at", "subscription", "taken_ms", "task", "window")
 
     def __init__(
         self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
@@ -89,6 +91,10 @@ class Held(Generic[T]):
         self.is_settled = False
         #: The broker that the next pull goes to.
         self.broker_id = 0
+        #: The offset of a damaged message that the queue stops at; None: it does not.
+        self.stopped_at: int | None = None
+        #: Whether the next pull asks for one message, because nothing behind it could be found.
+        self.is_alone = False
         self.is_paused = False
         #: Whether the queue is in the line of those with messages to hand out.
         self.is_ready = False

@@ -39,6 +39,7 @@ from twistmq.client.core.receipts import popped_messages
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, RequestRefused, Unsupported, refusal
+from twistmq.client.received_message import DamagedMessage
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
@@ -255,16 +256,25 @@ class Popping(Generic[T]):
     ) -> list[PoppedMessage[T]]:
         """The messages of a reply.
 
+        Damaged ones are not acknowledged: their broker delivers them again, and may have a whole
+        copy then.
+
         :raises RequestRefused: when it is an error; Undecodable: when they cannot be read.
         """
         if reply.code in _NOTHING:
             return []
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
-        return popped_messages(
+        damaged: list[DamagedMessage[T]] = []
+        messages = popped_messages(
             reply.header(PopMessageResponseHeader), reply.body, source.queue, self._member.group,
             source.named.topic, self._member.decode,
-            self._client.tasks.now_ms + header.invisible_time)
+            self._client.tasks.now_ms + header.invisible_time, damaged)
+        self._member.damaged_count += len(damaged)
+        for each in damaged:
+            log.error("group %s: %r is left to the retries of its broker: %s", self._member.group,
+                      each, each.damage)
+        return messages
 
     def _after(self, source: Source, error: BrokerError) -> float:
         """The wait after a pop that failed, ms."""

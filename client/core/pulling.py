@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
+from twistmq.broker.wire.big_endian import int32_at, int64_at
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import (
@@ -21,6 +22,14 @@ from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessa
 from twistmq.broker.wire.plain_record import plain_record, queue_offset_of
 from twistmq.broker.wire.properties import INNER_BASE, RETRY_TOPIC
 from twistmq.broker.wire.record import (
+    MAGIC_POSITION,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    RECORD_SIZE_MIN,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
     SYS_INNER_BATCH,
     SYS_NEED_UNWRAP,
     StoredMessage,
@@ -29,6 +38,7 @@ from twistmq.broker.wire.record import (
 )
 from twistmq.client.errors import Undecodable, refusal
 from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
+from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["PULL_BYTES", "messages_of", "pull_header", "pull_result", "unwrap"]
 
@@ -45,6 +55,8 @@ _STATUS: Final[dict[int, PullStatus]] = {
 }
 _INNER: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
 _RETRY_TOPIC: Final = RETRY_TOPIC.encode()
+#: Behind the greatest offset.
+_ANY_OFFSET: Final = (1 << 63) - 1
 
 
 def pull_header(
@@ -88,22 +100,39 @@ def pull_result(reply: RemotingCommand, address: str) -> PullResult:
                       answer.offset_delta or 0)
 
 
-def unwrap(body: bytes) -> list[StoredMessage]:
-    """The records of a pull's body, those of inner batches one by one.
+def unwrap(
+    body: bytes, queue: MessageQueue, damaged: list[DamagedMessage[T]]
+) -> list[StoredMessage]:
+    """The records of an answer that are whole, those of inner batches one by one.
 
-    :raises Undecodable: when the bytes are no records.
+    :param queue: the queue of the answer, for the messages that are not whole.
+    :param damaged: gets these.
     """
     try:
         records = records_of(body)
-    except StoreDamaged as error:
-        raise _undecodable(error) from None
-    if not any(record.sys_flag & _INNER == _INNER for record in records):
-        return records
-    return [each for record in records for each in _each(record)]
+        if not any(record.sys_flag & _INNER == _INNER for record in records):
+            return records
+        return [each for record in records for each in _each(record)]
+    except (StoreDamaged, Undecodable):
+        # Few answers have such a record: they are looked at once more, one record at a time.
+        return _whole_ones(body, queue, damaged)
 
 
-def _undecodable(error: StoreDamaged) -> Undecodable:
-    return Undecodable(f"the answer to a pull cannot be read: {error}")
+def _whole_ones(
+    body: bytes, queue: MessageQueue, damaged: list[DamagedMessage[T]]
+) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    position = 0
+    while position < len(body):
+        try:
+            record = decode_record(body, position)
+            found += _each(record)
+            position += record.size
+        except (StoreDamaged, Undecodable) as error:
+            one: DamagedMessage[T] = _damaged(body, position, queue, 0, _ANY_OFFSET, 0, error)
+            damaged.append(one)
+            position += len(one.raw)
+    return found
 
 
 def _each(record: StoredMessage) -> list[StoredMessage]:
@@ -118,18 +147,19 @@ def _inner(record: StoredMessage) -> list[StoredMessage]:
     """
     # Few topics have such batches.
     from twistmq.broker.wire.batch import decode_batch
+    from twistmq.client.codecs import decompress
 
     try:
         base = int(record.properties_map().get(INNER_BASE, record.queue_offset))
-        parts = decode_batch(record.body)
+        parts = decode_batch(decompress(record.body, record.sys_flag))
     except (MessageIllegal, ValueError) as error:
-        raise Undecodable(f"the batch at offset {record.queue_offset} of queue {record.queue_id} "
-                          f"of topic {record.topic} cannot be read: {error}") from None
+        raise Undecodable(f"it is not a batch: {error}") from None
+    flags = record.sys_flag & ~(_INNER | SYS_COMPRESSED | SYS_COMPRESSION_MASK)
     found = []
     for index, (flag, body, properties) in enumerate(parts):
         found.append(StoredMessage(
             record.size, record.magic, record.body_crc, record.queue_id, flag, base + index,
-            record.physical_offset, record.sys_flag & ~_INNER, record.born_timestamp,
+            record.physical_offset, flags, record.born_timestamp,
             record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
             record.prepared_transaction_offset, body, record.topic, properties))
     return found
@@ -138,24 +168,27 @@ def _inner(record: StoredMessage) -> list[StoredMessage]:
 def messages_of(
     result: PullResult, queue: MessageQueue, tags: frozenset[str] = frozenset(),
     decode: Callable[[ReceivedMessage[T]], T] | None = None,
+    damaged: list[DamagedMessage[T]] | None = None, begin: int = 0,
 ) -> list[ReceivedMessage[T]]:
-    """The messages of an answer that a subscription wants.
+    """The whole messages of an answer that a subscription wants.
 
     :param queue: where they were read, with the topic's name in the namespace.
     :param decode: makes the value of a message.
-    :raises Undecodable: when the bytes are no records.
+    :param damaged: gets the messages that are not whole.
+    :param begin: the offset that the pull asked for.
+    :raises Undecodable: when a message is not whole and ``damaged`` is None.
     """
     found: list[ReceivedMessage[T]] = []
     data, delta, topic = result.body, result.offset_delta, queue.topic
     position, total = 0, len(data)
-    try:
-        while position < total:
+    while position < total:
+        try:
             body_end, end = plain_record(data, position)
             if not end:
                 record = decode_record(data, position)
-                position += record.size
                 found += [_message(each, queue, each.queue_offset + delta, decode)
                           for each in _each(record)]
+                position += record.size
                 continue
             offset = queue_offset_of(data, position) + delta
             if data.find(_RETRY_TOPIC, body_end, end) >= 0:
@@ -163,9 +196,73 @@ def messages_of(
             else:
                 found.append(ReceivedMessage(data[position:end], queue, offset, topic, decode))
             position = end
-    except StoreDamaged as error:
-        raise _undecodable(error) from None
+        except (StoreDamaged, Undecodable) as error:
+            least = begin
+            if found:
+                least = found[-1].offset + 1
+            if damaged:
+                least = max(least, damaged[-1].offset + 1)
+            one: DamagedMessage[T] = _damaged(
+                data, position, queue, least, result.next_offset, delta, error)
+            if damaged is None:
+                raise Undecodable(f"{one!r} is damaged: {one.damage}") from None
+            position += len(one.raw)
+            # The tag is right if the lengths are: brokers compare hashes of tags only.
+            if not tags or not one.record.properties or one.tags in tags:
+                damaged.append(one)
     return [message for message in found if message.tags in tags] if tags else found
+
+
+def _damaged(
+    data: bytes, position: int, queue: MessageQueue, least: int, end: int, delta: int,
+    error: Exception,
+) -> DamagedMessage[T]:
+    """The message that begins here and is not whole.
+
+    :param least: the least offset that it can have, and ``end``, behind the greatest.
+    :param delta: what is to be added to offsets in records.
+    :param error: says what is wrong with it.
+    """
+    following = _following(data, position)
+    raw = data[position:following or len(data)]
+    offset = least
+    place = -1
+    if len(raw) >= RECORD_SIZE_MIN:
+        said = queue_offset_of(raw) + delta
+        if least <= said < end:
+            offset = said
+        place = int64_at(raw, PHYSICAL_OFFSET_POSITION)
+        if queue.queue_id < 0:
+            # It was popped of any queue.
+            queue = MessageQueue(queue.topic, queue.broker_name,
+                                 int32_at(raw, QUEUE_ID_POSITION))
+    try:
+        record = decode_record(raw, 0, False)
+    except StoreDamaged:
+        record = StoredMessage(
+            len(raw), 0, 0, queue.queue_id, 0, offset - delta, place, 0, 0, bytes(8), 0, bytes(8),
+            0, 0, b"", queue.topic, "")
+    why = str(error).removeprefix(f"record at byte {position}: ")
+    why = why.removeprefix(f"no record at byte {position}: ")
+    return DamagedMessage(raw, record, queue, offset, queue.topic, why, following == 0)
+
+
+def _following(data: bytes, position: int) -> int:
+    """Where the next record begins, by the size of the one that begins here.
+
+    :returns: 0 when that size is wrong: no record begins there, and the answer does not end there.
+    """
+    total = len(data)
+    if total - position < RECORD_SIZE_MIN:
+        return 0
+    size = int32_at(data, position)
+    end = position + size
+    if size < RECORD_SIZE_MIN or end > total:
+        return 0
+    if end == total or (total - end >= RECORD_SIZE_MIN
+                        and int32_at(data, end + MAGIC_POSITION) in (MAGIC_V1, MAGIC_V2)):
+        return end
+    return 0
 
 
 def _message(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -33,7 +34,7 @@ from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.errors import Undecodable
-from twistmq.client.received_message import ReceivedMessage
+from twistmq.client.received_message import DamagedMessage, ReceivedMessage
 
 __all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages"]
 
@@ -109,18 +110,20 @@ class Receipt(NamedTuple):
 def popped_messages(
     answer: PopMessageResponseHeader, body: bytes, source: MessageQueue, group: str, name: str,
     decode: Callable[[ReceivedMessage[T]], T] | None, expires_ms: float,
+    damaged: list[DamagedMessage[T]],
 ) -> list[PoppedMessage[T]]:
-    """The messages of an answer.
+    """The whole messages of an answer.
 
     :param source: what was popped, named as at brokers.
     :param group: its name at brokers.
     :param name: the topic's name in the namespace.
-    :raises Undecodable: when the bytes are no records, or a message has no receipt.
+    :param damaged: gets the messages that are not whole.
+    :raises Undecodable: when a message has no receipt.
     """
     starts = _numbers(answer.start_offset_info)
     counts = _numbers(answer.order_count_info)
     found: list[PoppedMessage[T]] = []
-    for record in unwrap(body):
+    for record in unwrap(body, MessageQueue(name, source.broker_name, source.queue_id), damaged):
         receipt = _receipt(record, answer, starts, source.broker_name)
         topic = receipt.topic(source.topic, group)
         message: PoppedMessage[T] = PoppedMessage(
@@ -138,7 +141,9 @@ def _receipt(
     """The receipt of a message; :raises Undecodable: when the answer does not have it."""
     text = record.properties_map().get(POP_CK)
     if text is not None:
-        return Receipt.parse(text)
+        # Any producer may have set the property to something else.
+        with suppress(Undecodable):
+            return Receipt.parse(text)
     mark = _mark(record.topic)
     if answer.start_offset_info is None:
         # Brokers before these fields: a check point begins with the first message of a queue.

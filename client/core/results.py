@@ -54,6 +54,8 @@ class Results(HandingOut[T]):
         self.sender = sender
         self.retries = Retries(client, self.group, sender, self.max_attempts)
         self.stats = MemberStats()
+        #: Damaged messages that were left out.
+        self.damaged_count = 0
         self._idle: Future[None] | None = None
         #: Messages of tools that have no result yet.
         self._direct_count = 0

@@ -60,6 +60,8 @@ class Retries:
         :param level: the delay level; 0: the broker chooses by the attempts; -1: it is dead.
         :returns: whether it is kept for sure; otherwise it has to be handed out again here.
         """
+        if message.damage:
+            return self._is_given_up(message, level)
         try:
             await self.ask_back(message, level)
             return True
@@ -72,6 +74,16 @@ class Retries:
         except BrokerError as error:
             log.warning("%r waits here for its next attempt: %s", message, error)
             return False
+
+    def _is_given_up(self, message: ReceivedMessage[Any], level: int) -> bool:
+        """Whether a damaged message is handed out no more.
+
+        A copy of it would have a new CRC: nobody could see any longer that it is damaged.
+        """
+        if level >= 0 and message.attempt <= self.max_attempts:
+            return False
+        log.error("%r is given up: it is damaged, so it does not go to the dead letters", message)
+        return True
 
     async def ask_back(self, message: ReceivedMessage[Any], level: int) -> None:
         """Have the broker take a message back.

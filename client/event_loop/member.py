@@ -101,6 +101,11 @@ class LoopMember(Generic[C, T]):
         """The queues of this member now."""
         return self.member.assigned()
 
+    @property
+    def damaged_count(self) -> int:
+        """Damaged messages that were left out, see the option ``damaged``."""
+        return self.member.damaged_count
+
     @waits
     async def commit(self) -> None:
         """Commit now how far the group has come; else it happens each five seconds."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, MessageRecord, decode_record, format_properties
-from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.errors import StoreDamaged, WireError
 from twistmq.broker.api.wire import properties as names
 from twistmq.broker.api.wire import record_again
 from twistmq.plugins.pop.check_point import (
@@ -245,7 +245,15 @@ class ReviveQueue:
                           "revived",
                           topic=normal, group=key.group)
             return None
-        message = decode_record(data)
+        try:
+            message = decode_record(data)
+        except StoreDamaged as error:
+            # Differs from Apache, which stores a copy: nobody could see that it is damaged.
+            self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
+                           "damaged, {group} does not get it again: {error}", offset=offset,
+                           topic=key.topic, queue_id=key.queue_id, place=place, group=key.group,
+                           error=str(error))
+            return None
         properties = message.properties_map()
         # Differs from Apache, which delays such a message again.
         properties.pop(names.DELAY, None)

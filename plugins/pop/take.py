@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.api import decode_record, format_properties
+from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.headers import PopMessageRequestHeader
 from twistmq.broker.api.store import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.api.topics import is_light
@@ -255,7 +256,11 @@ class Taker:
 
     def _under_its_topic(self, attempt: Attempt, part: Part, index: int) -> bytes:
         """A retry as its client knows it, under the name of its topic, with its receipt."""
-        message = decode_record(part.result.messages[index])
+        try:
+            message = decode_record(part.result.messages[index])
+        except StoreDamaged:
+            # The client sees it, and gets the others.
+            return part.result.messages[index]
         properties = message.properties_map()
         receipt = Receipt(part.start_offset, attempt.pop_time, attempt.header.invisible_time,
                           attempt.revive_queue, self._broker.broker_name)

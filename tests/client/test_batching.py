@@ -272,6 +272,6 @@ def records(client: Client, queue: MessageQueue) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     offset = 0
     while (result := client.pull(queue, offset)).status is PullStatus.FOUND:
-        found |= {record.queue_offset: record.body for record in unwrap(result.body)}
+        found |= {record.queue_offset: record.body for record in unwrap(result.body, queue, [])}
         offset = result.next_offset
     return found

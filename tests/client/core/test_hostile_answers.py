@@ -26,8 +26,9 @@ from twistmq.client.core.engine import TIMEOUTS_MAX
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.core.receipts import BITS_MAX
 from twistmq.client.core.remote import serve_tools
-from twistmq.client.errors import RemotingError, SendFailed, Undecodable
-from twistmq.client.messages import Message
+from twistmq.client.errors import RemotingError, SendFailed
+from twistmq.client.messages import Message, MessageQueue
+from twistmq.client.received_message import DamagedMessage
 from twistmq.client.roles import build_producer
 
 HOST = host_bytes("10.0.0.1", 1)
@@ -58,7 +59,7 @@ class PullTests(SynchronousTestCase):
             box.advance(milliseconds)
         codes = [request.code for _, request in box.requests[before:]]
         return codes.count(RequestCode.PULL_MESSAGE), [
-            line for line in logs.output if "WARNING" in line]
+            line for line in logs.output if line.startswith(("WARNING", "ERROR"))]
 
     def test_an_empty_answer_that_is_not_held_costs_a_wait(self) -> None:
         """Ten a second, whatever the code says."""
@@ -76,16 +77,20 @@ class PullTests(SynchronousTestCase):
             self.assertIn("topic='T'", warnings[0])
             self.assertIn(f"offset {offset}" if offset else "goes on at 0", warnings[0])
 
-    def test_a_damaged_batch_is_an_error(self) -> None:
+    def test_a_damaged_batch_is_a_damaged_message(self) -> None:
         """Its parts, and its first offset, come from a producer."""
         flags = SYS_INNER_BATCH | SYS_NEED_UNWRAP
         for body, properties in ((b"damaged", ""), (b"", "INNER_BASE\x01x\x02")):
-            error = self.assertRaises(Undecodable, unwrap, record(body, properties, flags))
-            self.assertIn("topic T", str(error))
+            damaged: list[DamagedMessage[bytes]] = []
+            whole = record(b"1")
+            self.assertEqual([each.body for each in unwrap(
+                whole + record(body, properties, flags) + whole, MessageQueue("T", "a", 0),
+                damaged)], [b"1", b"1"])
+            self.assertIn("it is not a batch", damaged[0].damage)
         data = record(b"damaged", "", flags)
-        count, warnings = self.pulls((0, PullMessageResponseHeader(0, 1, 0, 5), data, None))
+        count, said = self.pulls((0, PullMessageResponseHeader(0, 1, 0, 5), data, None))
         self.assertLessEqual(count, 11)
-        self.assertIn("the batch at offset", warnings[0])
+        self.assertIn("it is not a batch", said[0])
 
     def test_a_flood_of_changes_of_the_group_costs_ten_rounds_a_second(self) -> None:
         """The first one is looked at at once."""
