@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.regular_file import open_regular
 from twistmq.broker.wire import record
 from twistmq.spark_bridge.record_arrays import record_starts
 from twistmq.spark_bridge.record_batches import BatchBuilder
@@ -81,7 +82,7 @@ class PieceReader:
         :raises FileNotFoundError: when the file was removed.
         """
         piece = self._piece
-        self._descriptor = os.open(piece.path, os.O_RDONLY)
+        self._descriptor = open_regular(piece.path)
         try:
             position: int | None = piece.begin
             if piece.begin:

@@ -11,6 +11,7 @@ Source: CommitLog, MappedFileQueue @5.3.3; DataSource, DataSourceReader of PySpa
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store.inspect.files import Reader, common_size, segment_sizes
+from twistmq.broker.store.regular_file import open_regular
 from twistmq.broker.topic_names import is_system_topic
 from twistmq.broker.wire import record
 from twistmq.spark_bridge.columns import columns_of_schema, spark_schema
@@ -58,6 +60,10 @@ class StoreSource(DataSource):
         return StoreReader(replace(options, columns=tuple(columns_of_schema(schema))))
 
 
+#: Errors of a path that is gone, or is not a regular file: either is told as a loss.
+_NO_FILE: Final = (errno.ENOENT, errno.EINVAL, errno.EISDIR)
+
+
 class _Piece(InputPartition):
     """A piece to read; ``value`` is the LogPiece."""
 
@@ -70,8 +76,8 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         pieces, missing = list_pieces(self._options)
-        for path in missing:
-            self._lose(path, "is missing between the others")
+        for text in missing:
+            self._lose(text)
         return [_Piece(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -96,17 +102,17 @@ class StoreReader(DataSourceReader):
         try:
             yield from reader.batches()
         except FileNotFoundError:
-            self._lose(piece.path, "was removed before it was read")
+            self._lose(f"{piece.path} was removed before it was read")
         except BodyUnreadable as error:
             raise BodyUnreadable(f"{piece.path}: {error} (failOnDataLoss=false skips it)") from None
         if damages or builder.damaged_count:
             _log.warning("%s: skipped %d damaged places and %d bodies that cannot be read",
                          piece.path, damages, builder.damaged_count)
 
-    def _lose(self, path: str, text: str) -> None:
+    def _lose(self, text: str) -> None:
         if self._options.fail_on_data_loss:
-            raise LostFile(f"{path} {text} (failOnDataLoss=false skips it)")
-        _log.warning("%s %s; skipped", path, text)
+            raise LostFile(f"{text} (failOnDataLoss=false skips it)")
+        _log.warning("%s; skipped", text)
 
 
 def row_filter(options: StoreOptions) -> RowFilter:
@@ -120,21 +126,28 @@ def row_filter(options: StoreOptions) -> RowFilter:
 def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
     """Find the pieces to read.
 
-    :returns: pieces in the log's order; the paths of files that are missing between others.
+    :returns: pieces in the log's order; what is lost, such as files between others, a text each.
     :raises StoreError: when the path is no store.
     """
     root = Path(options.path)
     directory = root / "commitlog" if (root / "commitlog").is_dir() else root
-    sizes = segment_sizes(directory)
+    strange: dict[Path, str] = {}
+    sizes = segment_sizes(directory, strange)
     if not sizes:
+        why = "".join(f"; {path} is {kind}" for path, kind in list(strange.items())[:1])
         raise StoreError(f"option path: {options.path} has neither a directory commitlog nor "
-                         "files of one")
+                         f"files of one{why}")
     file_size = common_size(sizes.values())
     if not file_size:
         return [], []
     starts = sorted(sizes)
-    missing = [str(directory / f"{start:020d}") for before, after in pairwise(starts)
-               for start in range(before + file_size, after, file_size)]
+    missing = [f"{path} is {kind}, and not a regular file" for path, kind in strange.items()]
+    for before, after in pairwise(starts):
+        gap = range(before + file_size, after, file_size)
+        if gap:
+            # Between two files far apart there may be more than can be listed.
+            what = "is" if len(gap) == 1 else f"and the files up to {gap[-1]:020d} are"
+            missing.append(f"{directory / f'{gap[0]:020d}'} {what} missing between the others")
     filled = [start for start in starts if sizes[start]]
     last = max((start for start in filled if _first_time(directory, start) is not None),
                default=filled[-1])
@@ -170,9 +183,11 @@ def _written_end(directory: Path, start: int) -> int:
 def _first_time(directory: Path, start: int) -> int | None:
     """The store time of the first record of a file; None without a record."""
     try:
-        with open(directory / f"{start:020d}", "rb") as file:
+        with open(open_regular(directory / f"{start:020d}"), "rb") as file:
             head = file.read(record.RECORD_SIZE_MIN)
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return None
     if len(head) < record.RECORD_SIZE_MIN or not any(head[:8]):
         return None

@@ -56,6 +56,7 @@ _PLACES: Final = {
     "hostile": "hostile",
     "interop": "interop",
     "spark_bridge": "spark",
+    "test_bounds.py": "source",
     "test_docs.py": "source",
     "test_folder_pages.py": "source",
     "test_packaging.py": "source",
@@ -110,7 +111,8 @@ SLOW: Final = frozenset((
     "broker/store/test_retention.py",
     "broker/store/test_segment_files.py", "broker/testing/test_running.py",
     "broker/wire/bodies/test_body.py", "broker/wire/bodies/test_table_parts.py",
-    "broker/store/test_message_store.py", "broker/wire/test_flags.py",
+    "broker/store/test_hostile_stores.py", "broker/store/test_message_store.py",
+    "broker/wire/test_flags.py",
     "broker/wire/test_headers.py", "broker/wire/test_json_dialect.py",
     "client/core/test_strategies.py", "client/core/test_unique_id.py",
     "client/event_loop/test_pop_consumer.py", "client/test_pop_consumer.py",
@@ -120,7 +122,7 @@ SLOW: Final = frozenset((
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
     "plugins/timer/test_store_rows.py",
-    "test_bounds.py", "test_pickling.py", "transaction/test_recent.py",
+    "test_pickling.py", "transaction/test_recent.py",
 ))
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (

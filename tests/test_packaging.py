@@ -41,7 +41,8 @@ CLIENT_WITH_BROKER = {f"client/testing/{name}.py" for name in ("cluster", "netwo
 #: Modules of the client's core that ask which process this is: ids of a child are its own.
 CORE_WITH_IDENTITY = {"unique_id.py"}
 #: Modules of the store that are more than formats.
-STORE_WITH_IO = {"checkpoint_file.py", "disk.py", "file_warmer.py", "files.py", "message_store.py"}
+STORE_WITH_IO = {"checkpoint_file.py", "disk.py", "file_warmer.py", "files.py", "message_store.py",
+                 "regular_file.py"}
 
 
 def setup_cfg() -> configparser.ConfigParser:

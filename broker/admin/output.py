@@ -40,7 +40,7 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:.2f}"
     if isinstance(cell, list):
-        return ", ".join(cell)
+        cell = ", ".join(cell)
     # A row of a table is always one line: control characters of a message are not printed as such.
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(cell))
 

@@ -70,12 +70,19 @@ def _common(function: F) -> F:
     return function
 
 
+def _say(line: str, err: bool = False) -> None:
+    """Print a line that may name files, topics or keys of a stranger's store."""
+    from twistmq.broker.store.inspect.printable import escaped
+
+    click.echo(escaped(line), err=err)
+
+
 def _failing(function: Callable[[], int]) -> int:
     """Run a command and say what keeps it from being done."""
     try:
         return function()
     except StoreError as error:
-        click.echo(f"twistmq: {error}", err=True)
+        _say(f"twistmq: {error}", err=True)
         return boot.EXIT_REFUSED
     except BrokenPipeError:
         # Unwritten output would fail again when the interpreter ends.
@@ -84,7 +91,7 @@ def _failing(function: Callable[[], int]) -> int:
         os.close(nowhere)
         return EXIT_UNREAD
     except OSError as error:
-        click.echo(f"twistmq: {boot.failure_text(error)}", err=True)
+        _say(f"twistmq: {boot.failure_text(error)}", err=True)
         return boot.EXIT_FAILED
 
 
@@ -133,7 +140,7 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
     from twistmq.broker.store.inspect.report import Report
 
     files = StoreFiles(directory, commitlog)
-    report = Report(directory, click.echo, limit)
+    report = Report(directory, _say, limit)
     try:
         found = StoreCheck(files, report, index_slots, list(_plugin_files().values()))
         with _progress(found.length) as advance:
@@ -141,7 +148,7 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
     finally:
         files.close()
     for line in report.table():
-        click.echo(line)
+        _say(line)
     return EXIT_DISAGREES if report.problems else boot.EXIT_OK
 
 
@@ -154,7 +161,7 @@ def _plugin_files() -> dict[str, PluginFiles]:
     hooks = load_hooks(Settings(broker_rows()))
     found = hooks.collect_store_files()
     for notice in hooks.notices:
-        click.echo(f"twistmq: {notice}", err=True)
+        _say(f"twistmq: {notice}", err=True)
     return found
 
 
@@ -162,7 +169,7 @@ def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> Plu
     """Find what a plugin keeps by its name."""
     if name is None:
         return None
-    known = _plugin_files()
+    known = {name: files for name, files in _plugin_files().items() if files.rows is not None}
     if name not in known:
         raise click.BadParameter(
             f"{name!r} is not one of {', '.join(sorted(known)) or 'none'}", param=parameter)
@@ -219,15 +226,16 @@ def _dump(
     from twistmq.broker.store.inspect.report import Report
 
     files = StoreFiles(directory, commitlog)
-    report = Report(directory, lambda line: click.echo(line, err=True), _LINES_MAX)
+    report = Report(directory, lambda line: _say(line, err=True), _LINES_MAX)
     try:
         for text in islice(show(files, report), limit):
             click.echo(text)
+        files.report_strange(report)
         report.finish()
     finally:
         files.close()
     for line in report.notes:
-        click.echo(line, err=True)
+        _say(line, err=True)
     return EXIT_DISAGREES if report.problems else boot.EXIT_OK
 
 
@@ -254,6 +262,8 @@ def _rows(
     import msgspec
 
     from twistmq.broker.store.inspect.plugin_files import isolated_rows
+    from twistmq.broker.store.inspect.printable import escaped, json_printable
 
     for row, text in isolated_rows(view, files, wanted, report):
-        yield msgspec.json.encode(row).decode() if as_lines else text
+        yield (json_printable(msgspec.json.encode(row).decode()) if as_lines
+               else "\n".join(map(escaped, text.split("\n"))))

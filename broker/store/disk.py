@@ -1,4 +1,5 @@
-"""The real disk: every blocking call of the store is in this module.
+"""The real disk: every blocking call of the store is in this module, but for those of
+``regular_file``, which it shares with the tools.
 
 Files are written with ``pwrite`` and mapped for reading only: a write into a mapped hole of a full
 disk would kill the process, a failing ``pwrite`` is an error like any other. The lock is taken
@@ -25,12 +26,15 @@ from zope.interface import implementer
 
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.store.regular_file import file_kind, open_regular, read_regular
 
 __all__ = ["DirectoryLock", "RealDisk", "RealFile"]
 
 #: Bytes that clear_from and rewrite write at a time.
 _CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: Flags that make a file, or make it empty.
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 #: The errors of a lock that another process holds.
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 #: Linux's sync_file_range(descriptor, offset, size, flags); None on other systems.
@@ -170,13 +174,13 @@ class RealDisk:
 
     def open_file(self, path: str) -> RealFile:
         """See IStoreIO."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_regular(path, os.O_RDWR)
         return RealFile(path, descriptor, os.fstat(descriptor).st_size)
 
     def allocate(self, path: str, size: int) -> RealFile:
         """See IStoreIO."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 os.ftruncate(descriptor, size)
             except OSError:
@@ -189,7 +193,7 @@ class RealDisk:
     def clear_from(self, path: str, position: int) -> None:
         """See IStoreIO."""
         # Cut and made long again, a file would have a wrong length if a crash came in between.
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_regular(path, os.O_RDWR)
         try:
             for begin, end in _written_parts(descriptor, position):
                 while begin < end:
@@ -199,7 +203,7 @@ class RealDisk:
 
     def rewrite(self, path: str) -> None:
         """See IStoreIO."""
-        with open(path, "r+b", buffering=0) as file:
+        with open(open_regular(path, os.O_RDWR), "r+b", buffering=0) as file:
             descriptor = file.fileno()
             for begin, end in _written_parts(descriptor, 0):
                 while begin < end:
@@ -216,13 +220,12 @@ class RealDisk:
 
     def read_file(self, path: str) -> bytes:
         """See IStoreIO."""
-        with open(path, "rb") as file:
-            return file.read()
+        return read_regular(path)
 
     def write_file(self, path: str, data: bytes) -> None:
         """See IStoreIO."""
         try:
-            with open(path, "wb", buffering=0) as file:
+            with open(open_regular(path, _NEW), "wb", buffering=0) as file:
                 file.write(data)
         except OSError as error:
             raise _full_or_same(error, path) from error
@@ -231,7 +234,7 @@ class RealDisk:
         """See IStoreIO."""
         temporary = path + ".tmp"
         try:
-            with open(temporary, "wb", buffering=0) as file:
+            with open(open_regular(temporary, _NEW), "wb", buffering=0) as file:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
@@ -272,9 +275,10 @@ class RealDisk:
     def file_size(self, path: str) -> int:
         """See IStoreIO."""
         state = os.stat(path)
-        if not stat.S_ISREG(state.st_mode):
+        kind = file_kind(state.st_mode)
+        if kind:
             number = errno.EISDIR if stat.S_ISDIR(state.st_mode) else errno.ENOENT
-            raise OSError(number, os.strerror(number), path)
+            raise OSError(number, f"it is {kind}, and not a regular file", path)
         return state.st_size
 
     def modified_ms(self, path: str) -> int:
@@ -292,7 +296,7 @@ class RealDisk:
 
     def lock(self, path: str) -> Callable[[], None]:
         """See IStoreIO."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)

@@ -27,6 +27,7 @@ from twistmq.broker.api.config import LONG_MAX
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
+    from twistmq.broker.api.store_files import PluginFiles
     from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 
 __all__ = ["Plugin"]
@@ -76,6 +77,15 @@ class Plugin:
     @hookimpl
     def register_settings() -> Sequence[Setting]:
         return _SETTINGS
+
+    @staticmethod
+    @hookimpl
+    def register_store_files() -> Sequence[PluginFiles]:
+        from twistmq.broker.api.store_files import PluginFiles
+        from twistmq.plugins.filter_sql92.bodies import ConsumerFilterTable
+
+        return [PluginFiles("filters", tables={
+            "consumerFilter.json": ConsumerFilterTable.decode_saved})]
 
     @hookimpl
     def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:

@@ -25,6 +25,7 @@ from twistmq.plugins.pop.settings import POP_SETTINGS
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MessageRecord
+    from twistmq.broker.api.store_files import PluginFiles
 
 __all__ = ["Plugin"]
 
@@ -46,6 +47,17 @@ class Plugin:
     @hookimpl
     def register_settings() -> Sequence[Setting]:
         return POP_SETTINGS
+
+    @staticmethod
+    @hookimpl
+    def register_store_files() -> Sequence[PluginFiles]:
+        from twistmq.broker.api.store_files import PluginFiles
+        from twistmq.plugins.pop.order_info import OrderInfoTable
+        from twistmq.plugins.pop.request_mode import ModeTable
+
+        return [PluginFiles("pops", tables={
+            "consumerOrderInfo.json": OrderInfoTable.decode_saved,
+            "messageRequestMode.json": ModeTable.decode_saved})]
 
     @hookimpl
     def on_start(self) -> None:

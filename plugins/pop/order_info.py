@@ -27,7 +27,7 @@ from twistmq.plugins.pop.offsets import QueueKey
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfos"]
+__all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfoTable", "OrderInfos"]
 
 _SEPARATOR: Final = "@"
 #: Keys looked at between two looks at the clock.
@@ -84,7 +84,7 @@ class OrderInfo(Body):
                      if visible_ms > now_ms), None)
 
 
-class _OrderInfoTable(Body):
+class OrderInfoTable(Body):
     """All groups and topics, by "topic@group" and queue; the file holds it."""
 
     table: dict[str, dict[Int32, OrderInfo]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class OrderInfos(SavedTable):
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load_rows(_OrderInfoTable, self._take_saved)
+        self._file.load_rows(OrderInfoTable, self._take_saved)
         for key, queues in self._table.items():
             topic, _, group = key.partition(_SEPARATOR)
             for queue_id, info in queues.items():
@@ -129,7 +129,7 @@ class OrderInfos(SavedTable):
             if others is not None and visible_ms > end_ms:
                 others[offset] = end_ms
 
-    def _take_saved(self, saved: _OrderInfoTable, data: bytes) -> None:
+    def _take_saved(self, saved: OrderInfoTable, data: bytes) -> None:
         self._table = saved.table
         self._file_rows.loaded(data, "table", self._table)
 
@@ -137,7 +137,7 @@ class OrderInfos(SavedTable):
         """See SavedTable."""
         yield from self._forgetting_old(self._broker.now_ms())
         yield from self._file_rows.write()
-        return self._job(_OrderInfoTable(), {"table": self._file_rows.rows()})
+        return self._job(OrderInfoTable(), {"table": self._file_rows.rows()})
 
     def _file_row(self, key: str) -> bytes | None:
         queues = self._table.get(key)

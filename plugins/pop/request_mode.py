@@ -29,7 +29,7 @@ from twistmq.broker.api.wire import Int32
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
+__all__ = ["ModeTable", "RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
 
 #: From one copy of the master's table to the next, ms.
 _COPY_PERIOD_MS = 3000
@@ -52,7 +52,7 @@ class SetMessageRequestModeRequestBody(Body):
     pop_share_queue_num: Int32 = 0
 
 
-class _ModeTable(Body):
+class ModeTable(Body):
     """The modes by topic and group, as the file and a reply hold them."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
@@ -65,13 +65,13 @@ class RequestModes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._file = broker.store.config_file("messageRequestMode.json")
-        self._saved = _ModeTable()
+        self._saved = ModeTable()
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load_rows(_ModeTable, self._take_saved)
+        self._file.load_rows(ModeTable, self._take_saved)
 
-    def _take_saved(self, saved: _ModeTable, _: bytes) -> None:
+    def _take_saved(self, saved: ModeTable, _: bytes) -> None:
         self._saved = saved
 
     def handlers(self) -> list[AnyHandler]:
@@ -85,7 +85,7 @@ class RequestModes:
 
     def _take(self, body: bytes) -> None:
         """Become the table of the master; :raises WireError: when the body is none."""
-        theirs = _ModeTable.decode(body)
+        theirs = ModeTable.decode(body)
         if theirs != self._saved:
             self._saved = theirs
             self._file.save_bytes(self._saved.encode_pretty())

@@ -36,6 +36,7 @@ from twistmq.plugins.schedule.service import ScheduleService
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, MessageRecord
     from twistmq.broker.api.store import TagsCode
+    from twistmq.broker.api.store_files import PluginFiles
 
 __all__ = ["Plugin"]
 
@@ -71,6 +72,15 @@ class Plugin:
     @hookimpl
     def register_settings() -> Sequence[Setting]:
         return _SETTINGS
+
+    @staticmethod
+    @hookimpl
+    def register_store_files() -> Sequence[PluginFiles]:
+        from twistmq.broker.api.bodies import DelayOffsetSerializeWrapper
+        from twistmq.broker.api.store_files import PluginFiles
+
+        return [PluginFiles("delays", tables={
+            "delayOffset.json": DelayOffsetSerializeWrapper.decode_saved})]
 
     @staticmethod
     @hookimpl

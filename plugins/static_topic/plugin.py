@@ -15,12 +15,13 @@ from twistmq.plugins.static_topic.offsets import wrapped_offset_rows
 from twistmq.plugins.static_topic.pulls import PULL_CODES, wrapped_pull
 from twistmq.plugins.static_topic.remote import OtherBrokers
 from twistmq.plugins.static_topic.sends import SEND_CODES, wrapped_send
-from twistmq.plugins.static_topic.table import QueueMappings
+from twistmq.plugins.static_topic.table import QueueMappings, decode_mappings
 from twistmq.plugins.static_topic.topics import StaticTopicRequests
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.broker.api.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.api.store_files import PluginFiles
 
 __all__ = ["Plugin"]
 
@@ -51,6 +52,13 @@ class Plugin:
     @hookimpl
     def register_settings() -> Sequence[Setting]:
         return _SETTINGS
+
+    @staticmethod
+    @hookimpl
+    def register_store_files() -> Sequence[PluginFiles]:
+        from twistmq.broker.api.store_files import PluginFiles
+
+        return [PluginFiles("static topics", tables={"topicQueueMapping.json": decode_mappings})]
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:

@@ -32,7 +32,8 @@ from twistmq.plugins.static_topic.mapping import (
 if TYPE_CHECKING:
     from twistmq.broker.api.store import ConfigFile
 
-__all__ = ["INFOS_SIZE_MAX", "LogicalPlace", "QueueMappings", "wrapped_row"]
+__all__ = ["INFOS_SIZE_MAX", "LogicalPlace", "QueueMappings", "decode_mappings",
+           "wrapped_row"]
 
 #: The refusal for a queue that is led elsewhere, in Apache's words.
 _REMARK: Final = "{queue} does not exit in request process of current broker {broker}"
@@ -47,6 +48,23 @@ _REMARKS: Final[dict[int, str]] = {
 #: Bytes of all static topics in a registration: a name server reads no longer ones, because their
 #: keys are bare.
 INFOS_SIZE_MAX: Final = DIALECT_SIZE_MAX * 15 // 16
+
+
+def decode_mappings(data: bytes) -> TopicQueueMappingSerializeWrapper:
+    """Read what the file holds.
+
+    :raises WireError: when it is not such a table.
+    :raises ValueError: when a mapping in it cannot be.
+    """
+    saved = TopicQueueMappingSerializeWrapper.decode_saved(data)
+    for name, detail in saved.topic_queue_mapping_info_map.items():
+        if name != detail.topic:
+            raise ValueError(f"{name!r} is {detail.topic!r}")
+        try:
+            check_detail(detail)
+        except MappingError as error:
+            raise ValueError(f"static topic {name!r}: {error}") from None
+    return saved
 
 
 class _TopicMappings(Body):

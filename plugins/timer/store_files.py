@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from twistmq.broker.api.store_files import Segments, StoreFiles, common_size, segment_sizes
+from twistmq.broker.api.store_files import Segments, StoreFiles, common_size
 from twistmq.plugins.timer.checkpoint import CHECKPOINT_SIZE, TimerCheckpoint, decode_mark
 from twistmq.plugins.timer.log_unit import BLANK_SIZE_MIN, UNIT_SIZE, LogUnit, decode_unit
 from twistmq.plugins.timer.settings import TICKS_MS
@@ -49,7 +49,7 @@ class TimerFiles:
         self.checkpoint = TimerCheckpoint.decode(data)
         #: RUNNING or CLEAN when our broker wrote the check point last, else 0.
         self.state, marked_tick_ms = decode_mark(data)
-        sizes = segment_sizes(store.root / "timerlog")
+        sizes = store.reader.sizes(store.root / "timerlog")
         self.log = Segments(
             store.reader, store.root / "timerlog", sizes, common_size(sizes.values()))
         #: Length in bytes; None: there is no wheel.
@@ -68,7 +68,7 @@ class TimerFiles:
 
     def _refresh_log(self, store: StoreFiles) -> None:
         """Look for files again that came meanwhile: the wheel may lead into them."""
-        sizes = segment_sizes(store.root / "timerlog")
+        sizes = store.reader.sizes(store.root / "timerlog")
         self.log = Segments(store.reader, store.root / "timerlog", sizes,
                             self.log.file_size or common_size(sizes.values()))
 

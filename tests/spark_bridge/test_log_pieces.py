@@ -194,6 +194,14 @@ class PieceReaderTests(SynchronousTestCase):
         self.file(1).unlink()
         self.assertRaises(FileNotFoundError, read_file, self.file(1), self.size)
 
+    def test_a_named_pipe(self) -> None:
+        """It is refused, and nobody waits for its other side."""
+        path = self.file(1)
+        path.unlink()
+        os.mkfifo(path)
+        error = self.assertRaises(OSError, read_file, path, self.size)
+        self.assertIn("a named pipe", str(error))
+
     def test_exactly_full(self) -> None:
         """A file whose blank record is its last eight bytes is read to its end."""
         log = LogWriter(Path(self.mktemp()), 1000)  # type: ignore[no-untyped-call]

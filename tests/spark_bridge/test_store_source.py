@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,36 @@ class StoreSourceTests(SynchronousTestCase):
         self.assertEqual(self.rows(again), self.default_rows(left))
         self.assert_fails(f"{names[1]} was removed before it was read", strict)
         self.assertEqual(self.rows(frame), self.default_rows(left))
+
+    def test_files_that_are_none(self) -> None:
+        """A pipe, a folder or a device in the place of a file is lost; the others are read."""
+        makes: tuple[tuple[str, Callable[[Path], object]], ...] = (
+            ("a named pipe", os.mkfifo), ("a folder", Path.mkdir),
+            ("a device", lambda path: path.symlink_to("/dev/zero")))
+        for kind, make in makes:
+            log = self.store()
+            name = sorted(log.directory.iterdir())[1]
+            name.unlink()
+            make(name)
+            left = [each for (place, each) in log.written if log.path(place) != name
+                    and each in self.wanted(log, "orders", "refunds")]
+            self.assert_fails(f"{name} is {kind}", self.read(log.directory))
+            found = self.read(log.directory, failOnDataLoss="false")
+            self.assertEqual(self.rows(found), self.default_rows(left))
+        alone = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        alone.mkdir()
+        os.mkfifo(alone / f"{0:020d}")
+        self.assert_fails("is a named pipe", self.Lazy(lambda: self.read(alone).collect()))
+
+    def test_files_far_apart(self) -> None:
+        """The gap is one loss, however many files would be in it."""
+        log = self.store()
+        last = (2**63 - 1) // 40_000 * 40_000
+        (log.directory / f"{last:020d}").touch()
+        self.assert_fails(f"the files up to {last - 40_000:020d} are missing",
+                          self.read(log.directory))
+        found = self.read(log.directory, failOnDataLoss="false")
+        self.assertEqual(len(self.rows(found)), len(self.wanted(log, "orders", "refunds")))
 
     def test_bad_paths(self) -> None:
         """What is no store is named."""

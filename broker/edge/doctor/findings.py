@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from twistmq.broker.store.inspect.printable import escaped, json_printable
+
 __all__ = ["Finding", "Level", "as_json", "as_table", "broken", "fine", "summary", "warning"]
 
 #: Columns of what is found; the table has some twenty more.
@@ -68,9 +70,9 @@ def as_table(findings: Sequence[Finding]) -> str:
 def _cell(finding: Finding) -> str:
     """Lines of a width; a path or an address stays in one piece."""
     wrapper = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
-    lines = wrapper.wrap(finding.text)
+    lines = wrapper.wrap(escaped(finding.text))
     wrapper.initial_indent, wrapper.subsequent_indent = "-> ", "   "
-    return "\n".join(lines + wrapper.wrap(finding.mend))
+    return "\n".join(lines + wrapper.wrap(escaped(finding.mend)))
 
 
 def summary(findings: Iterable[Finding]) -> str:
@@ -85,5 +87,6 @@ def as_json(findings: Sequence[Finding]) -> str:
     """The report as JSON: an object with the worst level and the findings."""
     levels = {finding.level for finding in findings}
     worst = next((level for level in reversed(Level) if level in levels), Level.OK)
-    return msgspec.json.format(msgspec.json.encode(
+    text = msgspec.json.format(msgspec.json.encode(
         {"status": worst, "findings": findings})).decode()
+    return "\n".join(map(json_printable, text.split("\n")))

@@ -19,6 +19,7 @@ from twistmq.broker.edge.boot import durability_notice
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.errors import StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.regular_file import file_kind, read_regular
 from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["Space", "space_of", "store_findings"]
@@ -32,6 +33,8 @@ _FORGETFUL: Final = ("tmpfs", "ramfs", "overlay")
 _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
 #: Commit-log files for which room should be left.
 _INODES_LEAST: Final = 10_000
+#: Bytes of the check point, which has one page, that are read at most.
+_CHECKPOINT_SIZE_MAX: Final = 1 << 20
 #: A difference of two clocks that is not reported, ms.
 _SKEW_MS: Final = 60_000
 
@@ -190,6 +193,12 @@ def _lock(root: Path, running: bool) -> Iterator[Finding]:
 def _sizes(folder: Path, size: int) -> Iterator[Finding]:
     """Files of the commit log have one length, which is the setting's."""
     files = sorted(path for path in folder.glob("[0-9]" * 20)) if folder.is_dir() else []
+    strange = [(path, kind) for path in files if (kind := file_kind(path.stat().st_mode))]
+    if strange:
+        path, kind = strange[0]
+        yield broken(_STORE, f"{path} is {kind}, and not a file of the commit log: a broker does "
+                             "not start on it", "move it away")
+        return
     wrong = [path for path in files if path.stat().st_size != size]
     if wrong:
         found = wrong[-1].stat().st_size
@@ -203,7 +212,8 @@ def _times(root: Path, now_ms: int) -> Iterator[Finding]:
     """A clock that is behind the newest message was set back."""
     path = root / "checkpoint"
     try:
-        newest = Checkpoint.decode(path.read_bytes(), str(path)).physic_msg_timestamp
+        data = read_regular(path, _CHECKPOINT_SIZE_MAX)
+        newest = Checkpoint.decode(data, str(path)).physic_msg_timestamp
     except FileNotFoundError:
         return
     except (OSError, StoreError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.errors import StoreDamaged, WireError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.inspect.index_check import IndexCheck
 from twistmq.broker.store.inspect.json_files import check_json_file
@@ -17,8 +17,15 @@ from twistmq.broker.store.inspect.log_walk import LogWalk
 from twistmq.broker.store.inspect.plugin_files import IsolatedCheck, PluginFiles
 from twistmq.broker.store.inspect.queue_check import QueueCheck
 from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.topic_names import can_be_directory
+from twistmq.broker.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    LmqConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
 
-__all__ = ["StoreCheck"]
+__all__ = ["KERNEL_TABLES", "StoreCheck"]
 
 #: Times in the checkpoint and where they are, in bytes. The two offsets behind them are a slave's
 #: knowledge of its master and may be ahead of its own data.
@@ -27,6 +34,23 @@ _TIMES: Final = (("physic_msg_timestamp", 0), ("logics_msg_timestamp", 8),
 #: The rows every summary begins with.
 _COUNTED: Final = ("commit-log files", "records", "queues", "queue files", "queue entries",
                    "index files", "index items", "configuration files")
+
+
+def _decode_topics(data: bytes) -> None:
+    """:raises WireError: when these are not topics, or one cannot have a queue's folder."""
+    table = TopicConfigSerializeWrapper.decode_saved(data).topic_config_table
+    for name, config in table.items():
+        if name != config.topic_name or not can_be_directory(name):
+            raise WireError(f"{name[:200]!r} is not a valid topic")
+
+
+#: How the tables of the kernel are read.
+KERNEL_TABLES: Final[dict[str, Callable[[bytes], object]]] = {
+    "topics.json": _decode_topics,
+    "subscriptionGroup.json": SubscriptionGroupWrapper.decode_saved,
+    "consumerOffset.json": ConsumerOffsetSerializeWrapper.decode_saved,
+    "lmqConsumerOffset.json": LmqConsumerOffsetSerializeWrapper.decode_saved,
+}
 
 
 class StoreCheck:
@@ -48,6 +72,10 @@ class StoreCheck:
         self._queues = QueueCheck(store, report, self._checkpoint.logics_msg_timestamp)
         self._index = IndexCheck(store, report, index_slots, self._advance_items)
         self._plugins = [IsolatedCheck(files, store, report) for files in plugins]
+        #: How tables of ``config`` are read, by the name of the file.
+        self._tables: dict[str, Callable[[bytes], object]] = dict(KERNEL_TABLES)
+        for files in plugins:
+            self._tables.update(files.tables)
         self._advance: Callable[[int], object] = int
         self.length = store.log_end - store.log_begin + self._index.item_count
 
@@ -77,6 +105,7 @@ class StoreCheck:
         for plugin in self._plugins:
             plugin.finish()
         self._check_checkpoint(newest_ms)
+        self._store.report_strange(self._report)
         self._report.finish()
 
     def _advance_items(self, count: int) -> None:
@@ -102,7 +131,12 @@ class StoreCheck:
                     str(value))
 
     def _check_config(self) -> None:
-        """Report files of ``config`` that are no JSON, as Apache's broker writes it."""
+        """Report files of ``config`` that a broker does not read."""
         directory = self._store.root / "config"
         for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
-            check_json_file(path, self._report, self._store.running)
+            decode = self._tables.get(path.name)
+            if decode is None:
+                check_json_file(path, self._report, self._store.running)
+            else:
+                check_json_file(path, self._report, self._store.running, decode,
+                                "a table that a broker reads")

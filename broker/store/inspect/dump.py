@@ -20,6 +20,7 @@ from twistmq.broker.store.extension_unit import ExtensionUnit
 from twistmq.broker.store.inspect.index_view import IndexView, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
+from twistmq.broker.store.inspect.printable import escaped, json_printable
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties
@@ -171,7 +172,7 @@ def as_json(
                              for index, each in enumerate(inner)]
     elif with_body:
         shown |= _body_json(message.body)
-    return msgspec.json.encode(shown).decode()
+    return json_printable(msgspec.json.encode(shown).decode())
 
 
 def as_text(
@@ -179,7 +180,7 @@ def as_text(
 ) -> str:
     """A line of places, one of properties and one of the unit if there are any, and the body."""
     properties = message.properties_map()
-    named = [f"{place}", f"{message.topic}-{message.queue_id}@{message.queue_offset}",
+    named = [f"{place}", f"{escaped(message.topic)}-{message.queue_id}@{message.queue_offset}",
              f"stored {time_text(message.store_timestamp)}",
              f"born {time_text(message.born_timestamp)}",
              f"{message.size} bytes"]
@@ -187,7 +188,7 @@ def as_text(
         named.append(f"flags {message.sys_flag:#x}")
     lines = ["  ".join(named)]
     if properties:
-        lines.append("    " + " ".join(f"{name}={escaped(value)}"
+        lines.append("    " + " ".join(f"{escaped(name)}={escaped(value)}"
                                        for name, value in properties.items()))
     if unit is not None:
         lines.append(f"    extension: tags code {unit.tags_code}, stored "
@@ -196,7 +197,7 @@ def as_text(
     for index, (_, body, text) in enumerate(inner):
         pairs = parse_properties(text).items()
         lines.append(f"    @{message.queue_offset + index} " + " ".join(
-            f"{name}={escaped(value)}" for name, value in pairs))
+            f"{escaped(name)}={escaped(value)}" for name, value in pairs))
         if with_body:
             lines.append(f"        {_body_text(body)}")
     if with_body and not inner:
@@ -242,12 +243,6 @@ def _text(body: bytes) -> str | None:
         return body.decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-def escaped(text: str) -> str:
-    """Text a terminal can be shown: what is no printable character is escaped."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
-                   for each in text)
 
 
 def time_text(ms: int) -> str:

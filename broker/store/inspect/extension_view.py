@@ -17,7 +17,7 @@ from twistmq.broker.store.extension_unit import (
     place_of,
 )
 from twistmq.broker.store.inspect.files import Segments
-from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.layout import StoreFiles, report_missing
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire.record import StoredMessage
 
@@ -58,8 +58,8 @@ class ExtensionView:
         :param running: the newest unit may be half written.
         """
         for files in self._segments.values():
-            for start in files.missing():
-                report.problem(files.path(start), None, "a file", "none")
+            for starts in files.missing():
+                report_missing(report, files, starts)
             for start in files.starts:
                 report.counts["extension files"] += 1
                 is_last = start == files.starts[-1]

@@ -16,14 +16,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from twistmq.broker.store.regular_file import file_kind, open_regular
 from twistmq.broker.store.segment_files import segment_path
 
-__all__ = ["Reader", "Segments", "common_size", "segment_sizes"]
+__all__ = ["Reader", "Segments", "common_size", "is_number", "segment_sizes"]
 
 _OPEN_MAX: Final = 128
 #: Bytes of a block and how many are kept: 16 MB. A multiple of a queue entry's 20 bytes.
 _BLOCK_SIZE: Final = 8_000
 _BLOCKS_MAX: Final = 2_000
+#: Digits of a file's name, which is an offset: a Java long.
+_NAME_LENGTH: Final = 20
+_LONG_MAX: Final = 2**63 - 1
 #: Bytes read at a time when the end of what was written is looked for.
 _SCAN_SIZE: Final = 1 << 20
 
@@ -34,6 +38,8 @@ class Reader:
     def __init__(self) -> None:
         #: Paths that were there once and are not any more.
         self.gone: set[Path] = set()
+        #: Paths that are something else than regular files, and what each is: none is read.
+        self.strange: dict[Path, str] = {}
         self._open: OrderedDict[Path, io.FileIO] = OrderedDict()
         self._blocks: OrderedDict[tuple[Path, int], bytes] = OrderedDict()
 
@@ -73,6 +79,20 @@ class Reader:
                 end = start
         return 0
 
+    def sizes(self, directory: Path) -> dict[int, int]:
+        """See :func:`segment_sizes`; what is not a regular file goes into ``strange``."""
+        return segment_sizes(directory, self.strange)
+
+    def is_regular(self, path: Path) -> bool:
+        """Whether a path that is there is a regular file; another one goes into ``strange``."""
+        return not self._note_strange(path)
+
+    def _note_strange(self, path: Path) -> bool:
+        kind, _ = _look(path)
+        if kind:
+            self.strange[path] = kind
+        return bool(kind)
+
     def close(self) -> None:
         """Close every file."""
         for file in self._open.values():
@@ -85,10 +105,16 @@ class Reader:
         if file is not None:
             self._open.move_to_end(path)
             return file
+        if path in self.strange:
+            return None
         try:
-            file = open(path, "rb", buffering=0)  # noqa: SIM115
+            file = io.FileIO(open_regular(path))
         except FileNotFoundError:
             self.gone.add(path)
+            return None
+        except OSError as error:
+            if not self._note_strange(path):
+                raise error
             return None
         self._open[path] = file
         if len(self._open) > _OPEN_MAX:
@@ -174,10 +200,15 @@ class Segments:
         """Whether the file of an offset was removed while it was looked at."""
         return self.locate(offset)[0] in self.reader.gone
 
-    def missing(self) -> Iterator[int]:
-        """Start offsets of the files that are missing in between."""
+    def missing(self) -> Iterator[range]:
+        """Start offsets of the files that are missing in between, a range for each gap.
+
+        A gap may be so wide that its files cannot be counted one by one.
+        """
         for before, after in zip(self.starts, self.starts[1:], strict=False):
-            yield from range(before + self.file_size, after, max(self.file_size, 1))
+            found = range(before + self.file_size, after, max(self.file_size, 1))
+            if found:
+                yield found
 
     def written_end(self) -> int:
         """Offset behind the last byte that is not zero: nothing was written from here on."""
@@ -188,16 +219,42 @@ class Segments:
         return self.starts[0] if self.starts else 0
 
 
-def segment_sizes(directory: Path) -> dict[int, int]:
-    """Lengths of a directory's files by start offset; other names are left out."""
+def segment_sizes(directory: Path, strange: dict[Path, str] | None = None) -> dict[int, int]:
+    """Lengths of a directory's files by start offset; other names are left out.
+
+    :param strange: gets the files with such names that are not regular, or whose number is not
+        written as a broker writes it, with what each is.
+    """
     found: dict[int, int] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
-        if path.name.isdecimal():
-            try:
-                found[int(path.name)] = path.stat().st_size
-            except FileNotFoundError:
-                continue
+        if not is_number(path.name):
+            continue
+        kind, size = _look(path)
+        if not kind and size is None:
+            continue
+        if not kind and (len(path.name) != _NAME_LENGTH or int(path.name) > _LONG_MAX):
+            kind = "a file whose name is not an offset of 20 digits"
+        if not kind:
+            found[int(path.name)] = size or 0
+        elif strange is not None:
+            strange[path] = kind
     return found
+
+
+def _look(path: Path) -> tuple[str, int | None]:
+    """What a path is when it is not a regular file, else its size; None: it is gone."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return ("a link that leads nowhere" if path.is_symlink() else ""), None
+    except OSError as error:
+        return str(error.strerror), None
+    return file_kind(state.st_mode), state.st_size
+
+
+def is_number(name: str) -> bool:
+    """Whether a name is a number as a broker writes it, however long."""
+    return name.isascii() and name.isdecimal()
 
 
 def common_size(sizes: Iterable[int]) -> int:

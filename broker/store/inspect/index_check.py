@@ -118,9 +118,9 @@ class IndexCheck:
 
     def _check_header(self, view: IndexView, used: int) -> None:
         last = view.count - 1
-        if last >= view.item_max:
+        if view.header[5] > view.item_max:
             self._report.problem(view.path, 36, f"at most {view.item_max} as next item",
-                                 str(view.count))
+                                 str(view.header[5]))
             return
         if last < 1:
             return

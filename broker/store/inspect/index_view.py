@@ -33,6 +33,9 @@ __all__ = ["IndexView", "Item", "key_hash"]
 Item = tuple[int, int, int, int]
 _SLOTS_DEFAULT: Final = 5_000_000
 _ITEMS_AT_ONCE: Final = 2048
+#: Bytes of the longest file that is looked through: five times the default. It is longer than any
+#: that a broker of default settings makes, and short enough that its slots fit into memory.
+_SIZE_MAX: Final = 2 << 30
 _SCAN_SIZE: Final = 1 << 20
 
 
@@ -69,7 +72,12 @@ class IndexView:
     def settle(self) -> None:
         """Count only the items up to the header's end; for a caller that knows the count of
         slots."""
-        count = self._settled(self.slot_count)
+        count = self.count
+        if count > self.item_max:
+            # No header counts so many: those that are there are counted.
+            written = self._reader.written_end(self.path) - self.position(0)
+            count = max(-(-written // ITEM_SIZE), 1)
+        count = self._settled(self.slot_count, count)
         self.is_ahead = count < self.count
         self.count = count
 
@@ -140,14 +148,14 @@ class IndexView:
         data = self._reader.cached(self.path, position, ITEM_SIZE)
         return ITEM.unpack(data.ljust(ITEM_SIZE, b"\0"))
 
-    def _settled(self, slot_count: int) -> int:
-        """The number of the first item that the header does not count."""
+    def _settled(self, slot_count: int, count: int) -> int:
+        """The number of the first item, of ``count``, that the header does not count."""
         def read(number: int, count: int) -> bytes:
             size = ITEM_SIZE * count
             return self._reader.read(
                 self.path, self.position(number, slot_count), size).ljust(size, b"\0")
 
-        return settled_count(self.count, self.end_timestamp, self.end_physical, read)
+        return settled_count(count, self.end_timestamp, self.end_physical, read)
 
     def _fits(self, slot_count: int) -> bool:
         """Whether the header is right of the items of so many slots."""
@@ -159,7 +167,7 @@ class IndexView:
         first = self._item_at(self.position(1, slot_count))
         if (first[1], first[3]) != (self.begin_physical, 0):
             return False
-        count = self._settled(slot_count)
+        count = self._settled(slot_count, self.count)
         if count <= 1:
             # The file's first flush did not come to its end.
             return self.begin_physical > 0
@@ -173,6 +181,8 @@ class IndexView:
         )
 
     def _find_slot_count(self) -> int:
+        if self.size > _SIZE_MAX:
+            return 0
         ratio = (self.size - HEADER_SIZE) // (SLOT_SIZE + 4 * ITEM_SIZE)
         for count in (_SLOTS_DEFAULT, ratio):
             if self._fits(count):

@@ -11,10 +11,13 @@ from typing import Final
 
 from twistmq.broker.errors import WireError
 from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.store.regular_file import read_regular
 from twistmq.broker.wire import json_dialect
 
-__all__ = ["check_json_file"]
+__all__ = ["check_json_file", "read_config"]
 
+#: Bytes of the largest file that is read: tables have tens of megabytes at most.
+_SIZE_MAX: Final = 512 << 20
 #: How often a file that its owner may be writing is read before it counts as damaged.
 _READ_TRIES: Final = 3
 _EMPTY: Final = "nothing"
@@ -22,12 +25,13 @@ _EMPTY: Final = "nothing"
 
 def check_json_file(
     path: Path, report: Report, running: bool,
-    decode: Callable[[bytes], object] = json_dialect.decode,
+    decode: Callable[[bytes], object] = json_dialect.decode, what: str = "JSON",
 ) -> None:
     """Count a file, and report an error of its reading; a missing file is not counted.
 
     :param running: its owner may be writing it.
     :param decode: reads the file; a ValueError or a WireError says what is wrong.
+    :param what: the file should hold.
     """
     report.counts["configuration files"] += 1
     wrong: str | None = None
@@ -39,17 +43,29 @@ def check_json_file(
     if wrong == _EMPTY and backup.exists() and _error(backup, decode) is None:
         # A crash came between the backup and the new file; the backup is what counts.
         return
-    report.problem(path, None, "JSON", str(wrong))
+    if decode is not json_dialect.decode and _error(path, json_dialect.decode) is not None:
+        what = "JSON"
+    report.problem(path, None, what, str(wrong))
 
 
 def _error(path: Path, decode: Callable[[bytes], object]) -> str | None:
     try:
-        data = path.read_bytes()
+        data = read_config(path)
         if not data.strip():
             return _EMPTY
         decode(data)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        return str(error.strerror)
     except (ValueError, WireError) as error:
         return str(error)
     return None
+
+
+def read_config(path: Path) -> bytes:
+    """Read a file of ``config``.
+
+    :raises OSError: when it is not a regular file, or longer than any broker writes one.
+    """
+    return read_regular(path, _SIZE_MAX)

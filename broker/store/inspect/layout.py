@@ -13,7 +13,8 @@ from typing import Final
 
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
-from twistmq.broker.store.inspect.files import Reader, Segments, common_size, segment_sizes
+from twistmq.broker.store.inspect.files import Reader, Segments, common_size, is_number
+from twistmq.broker.store.inspect.json_files import read_config
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.record import (
@@ -25,7 +26,10 @@ from twistmq.broker.wire.record import (
     record_size,
 )
 
-__all__ = ["MAGICS", "NO_FILE", "StoreFiles", "report_files"]
+__all__ = ["MAGICS", "NO_FILE", "StoreFiles", "report_files", "report_missing"]
+
+#: Digits of the largest id of a queue.
+_ID_DIGITS_MAX: Final = 10
 
 #: The result of ``look`` for a place in a missing file.
 NO_FILE: Final = "no file of the log that has this place"
@@ -82,8 +86,8 @@ class StoreFiles:
         root = self.root / name
         for topic in sorted(root.iterdir()) if root.is_dir() else ():
             for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
-                if queue.name.isdecimal():
-                    found[topic.name, int(queue.name)] = queue, segment_sizes(queue)
+                if is_number(queue.name) and len(queue.name) <= _ID_DIGITS_MAX:
+                    found[topic.name, int(queue.name)] = queue, self.reader.sizes(queue)
         return found
 
     def index_paths(self) -> list[Path]:
@@ -91,13 +95,14 @@ class StoreFiles:
         directory = self.root / "index"
         if not directory.is_dir():
             return []
-        return sorted(path for path in directory.iterdir() if path.name.isdecimal())
+        return sorted(path for path in directory.iterdir()
+                      if is_number(path.name) and self.reader.is_regular(path))
 
     @property
     def log(self) -> Segments:
         """The commit log; its files and its end are fixed when it is first asked for."""
         if self._log is None:
-            sizes = segment_sizes(self._log_directory)
+            sizes = self.reader.sizes(self._log_directory)
             log = Segments(self.reader, self._log_directory, sizes, common_size(sizes.values()))
             self._log, self._log_end = log, log.written_end()
         return self._log
@@ -111,6 +116,11 @@ class StoreFiles:
     def log_end(self) -> int:
         """No record that is looked at starts from here on."""
         return self._log_end if self.log else 0
+
+    def report_strange(self, report: Report) -> None:
+        """Report what has the place of a file and is not one; nothing of it was read."""
+        for path, kind in sorted(self.reader.strange.items()):
+            report.problem(path, None, "a regular file", kind)
 
     def look(self, place: int) -> StoredMessage | str:
         """Decode the record at a place of the log, without its CRC.
@@ -144,7 +154,7 @@ class StoreFiles:
         """Topics of ``config/topics.json``; None when it cannot be read."""
         for name in ("topics.json", "topics.json.bak"):
             try:
-                table = json_dialect.decode((self.root / "config" / name).read_bytes())
+                table = json_dialect.decode(read_config(self.root / "config" / name))
             except (OSError, ValueError):
                 continue
             if isinstance(table, Mapping):
@@ -166,5 +176,16 @@ def report_files(report: Report, files: Segments, name: str = "queue files") -> 
                                                       or start != files.starts[-1]):
             report.problem(files.path(start), None, f"{files.file_size} bytes as the others "
                            "have", f"{files.sizes[start]} bytes")
-    for start in files.missing():
-        report.problem(files.path(start), None, "a file", "none")
+    for starts in files.missing():
+        report_missing(report, files, starts)
+
+
+def report_missing(report: Report, files: Segments, starts: range) -> None:
+    """Report the missing files of one gap in one line."""
+    first = files.path(starts[0])
+    if len(starts) == 1:
+        report.problem(first, None, "a file", "none")
+    else:
+        last = files.path(starts[-1]).name
+        report.problem(first, None, f"a file, and one each {files.file_size} bytes up to {last}",
+                       "none of them")

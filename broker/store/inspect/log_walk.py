@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles
+from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles, report_missing
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire.properties import pair_count
 from twistmq.broker.wire.record import (
@@ -62,10 +62,10 @@ class LogWalk:
         :returns: (place in the log, record); the record itself may say another place.
         """
         log, end = self._log, self._store.log_end
-        missing = sorted(log.missing())
+        missing = list(log.missing())
         for start in log.starts:
-            while missing and missing[0] < start:
-                self._report.problem(log.path(missing.pop(0)), None, "a file", "none")
+            while missing and missing[0][0] < start:
+                report_missing(self._report, log, missing.pop(0))
             if start >= end or start + log.file_size <= begin:
                 continue
             if wanted is not None and not wanted(start):

@@ -9,7 +9,7 @@ Source: design of twistmq.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twistmq.broker.errors import StoreError
@@ -44,12 +44,15 @@ class PluginFiles:
     :param check: makes the check of one store; the report takes what is wrong, by file and byte.
     :param rows: lists what is there and wanted, a mapping of JSON values each, for ``store dump``.
     :param text: makes of such a row the lines that are printed without ``--json``.
+    :param tables: how files of ``config`` are read, by their names: a function takes the bytes, and
+        raises ValueError or WireError when the plugin would not read them.
     """
 
     name: str
-    check: Callable[[StoreFiles, Report], FilesCheck]
-    rows: Callable[[StoreFiles, Wanted, Report], Iterable[Mapping[str, Any]]]
-    text: Callable[[Mapping[str, Any]], str]
+    check: Callable[[StoreFiles, Report], FilesCheck] | None = None
+    rows: Callable[[StoreFiles, Wanted, Report], Iterable[Mapping[str, Any]]] | None = None
+    text: Callable[[Mapping[str, Any]], str] = str
+    tables: Mapping[str, Callable[[bytes], object]] = field(default_factory=dict)
 
 
 class IsolatedCheck:
@@ -63,7 +66,8 @@ class IsolatedCheck:
         self._store = store
         self._report = report
         self._check: FilesCheck | None = None
-        self._check = self._guard(files.check, store, report)
+        if files.check is not None:
+            self._check = self._guard(files.check, store, report)
 
     def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
         """A record of the commit log."""
@@ -94,6 +98,7 @@ def isolated_rows(
     :returns: each row, and its text.
     :raises OSError, StoreError: what the disk says is no fault of the plugin.
     """
+    assert files.rows is not None, files.name
     try:
         for row in files.rows(store, wanted, report):
             yield row, files.text(row)

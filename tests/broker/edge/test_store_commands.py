@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from twistmq.broker.edge import boot
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.inspect.check import StoreCheck
+from twistmq.broker.store.inspect.files import Reader
 from twistmq.broker.testing.store import StoreBox, message
 
 _MAIN = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
@@ -96,13 +98,13 @@ class CheckTests(SynchronousTestCase):
         status, out, err = call("check", "/nowhere")
         self.assertEqual((status, out), (boot.EXIT_REFUSED, ""))
         self.assertIn("/nowhere is not a store", err)
-        root = self.copy()
-        shutil.rmtree(root / "index")
-        (root / "index").mkdir()
-        (root / "index" / "20261121080613971").symlink_to(root / "nothing")
-        status, out, err = call("check", str(root))
+        def fail(*_: object) -> bytes:
+            raise OSError(errno.EIO, "the disk fails")
+
+        self.patch(Reader, "read", fail)
+        status, out, err = call("check", str(GOLDEN))
         self.assertEqual((status, out), (boot.EXIT_FAILED, ""))
-        self.assertIn("FileNotFoundError", err)
+        self.assertIn("the disk fails", err)
 
     def test_bad_command_lines(self) -> None:
         """Status 2, wherever they are bad: 1 says that something disagrees."""

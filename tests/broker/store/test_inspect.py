@@ -76,7 +76,8 @@ def fill(root: Path, count: int = COUNT, **changes: Any) -> StoreBox:
     box.append(message("RMQ", b"half", unique_key="H", sys_flag=SYS_TRANSACTION_PREPARED))
     config = root / "config"
     config.mkdir(exist_ok=True)
-    (config / "topics.json").write_text('{"topicConfigTable":{"Topic":{},"RMQ":{}}}')
+    (config / "topics.json").write_text('{"topicConfigTable":{"Topic":{"topicName":"Topic"},'
+                                        '"RMQ":{"topicName":"RMQ"}}}')
     (config / "consumerOffset.json").write_text('{"offsetTable":{"Topic@G":{0:1,1:2}}}')
     return box
 

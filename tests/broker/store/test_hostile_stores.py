@@ -1,0 +1,292 @@
+"""Stores of strangers: files that are none, names far apart, numbers that cannot be.
+
+Each is a copy of a store that Apache's broker wrote, with one thing changed. A check says what is
+wrong and checks the rest; nothing is waited for, and no memory or time goes into what is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge.command_line import main
+from twistmq.broker.edge.doctor.findings import Level, as_json, as_table, warning
+from twistmq.broker.edge.doctor.store_checks import store_findings
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.inspect.files import Reader, Segments, segment_sizes
+from twistmq.broker.store.inspect.index_view import IndexView
+from twistmq.broker.store.regular_file import open_regular, read_regular
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
+#: What begins a terminal's title, and what turns text red, by seven bits and by eight.
+TITLE, RED, RED_8, TURN = "\x1b]0;owned\x07", "\x1b[31m", "\x9b31m", "\u202e"
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    """Run a command line in this process: status, and what it printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        status = main(["store", *arguments])
+    return status, out.getvalue()
+
+
+def make_socket(path: Path) -> None:
+    """A socket; its name is bound relative to its folder, because addresses are short."""
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+#: What may have the place of a file, by what the check says of it.
+STRANGE: dict[str, Callable[[Path], object]] = {
+    "a named pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a socket": make_socket,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link that leads nowhere": lambda path: path.symlink_to("nowhere"),
+}
+
+
+class HostileCase(SynchronousTestCase):
+    """Copies of a store."""
+
+    def copy(self) -> Path:
+        root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        shutil.copytree(GOLDEN, root)
+        return root
+
+    def first(self, root: Path, folder: str) -> Path:
+        """The first file of a folder of the store."""
+        return min(path for path in (root / folder).rglob("[0-9]*") if path.is_file())
+
+    def config(self, root: Path, name: str, text: str) -> None:
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config" / name).write_text(text)
+
+    def problems(self, root: Path) -> list[str]:
+        """The lines of a check's disagreements."""
+        status, out = call("check", str(root))
+        lines = [line for line in out.splitlines() if ": expected " in line]
+        self.assertEqual(status, int(bool(lines)), msg=out)
+        return lines
+
+
+class FilesTests(HostileCase):
+    """Files that are something else."""
+
+    def test_what_has_the_place_of_a_file(self) -> None:
+        """It is named and not read, and the rest is checked."""
+        for folder in ("commitlog", "consumequeue", "index"):
+            for kind, make in STRANGE.items():
+                root = self.copy()
+                path = self.first(root, folder)
+                path.unlink()
+                make(path)
+                lines = self.problems(root)
+                place = path.relative_to(root)
+                self.assertIn(f"{place}: expected a regular file, found {kind}", lines)
+                status, out = call("dump", str(root), "--no-body")
+                if folder == "commitlog":
+                    self.assertEqual(status, 1)
+                    self.assertIn(f"found {kind}", out)
+
+    def test_in_place_of_tables_and_the_check_point(self) -> None:
+        """The same for ``config`` and for the file beside it."""
+        for kind, make in STRANGE.items():
+            if kind not in ("a named pipe", "a device"):
+                continue
+            for name in ("config/topics.json", "checkpoint"):
+                root = self.copy()
+                path = root / name
+                path.parent.mkdir(exist_ok=True)
+                path.unlink(missing_ok=True)
+                make(path)
+                lines = self.problems(root)
+                self.assertTrue(any(line.startswith(name) and kind in line for line in lines),
+                                msg=f"{kind} {name}: {lines}")
+
+    def test_the_disk_of_a_broker(self) -> None:
+        """A start opens none of them, and is not held up."""
+        disk = RealDisk()
+        for kind, make in STRANGE.items():
+            path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+            make(path)
+            for open_it in (disk.open_file, disk.read_file, disk.rewrite, open_regular,
+                            read_regular, lambda name: disk.clear_from(name, 0),
+                            lambda name: disk.allocate(name, 10),
+                            lambda name: disk.write_file(name, b"")):
+                if kind == "a link that leads nowhere":
+                    continue
+                error = self.assertRaises(OSError, open_it, str(path))
+                self.assertIn(kind, str(error))
+
+    def test_a_file_that_is_too_long(self) -> None:
+        """A limit is met before anything is read."""
+        path = Path(self.mktemp())  # type: ignore[no-untyped-call]
+        path.write_bytes(b"12345")
+        os.truncate(path, 1 << 40)
+        self.assertIn("limit", str(self.assertRaises(OSError, read_regular, path, 1000)))
+        os.truncate(path, 5)
+        self.assertEqual(read_regular(path, 5), b"12345")
+
+    def test_the_doctor(self) -> None:
+        """It names what is no file, and waits for no other side of a pipe."""
+        for name in ("commitlog", "checkpoint"):
+            root = self.copy()
+            path = self.first(root, name) if name == "commitlog" else root / name
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+            settings = Settings.load(broker_rows(), overrides={"storePathRootDir": str(root)})
+            found = list(store_findings(settings, time.time_ns() // 1_000_000, running=False))
+            texts = [each.text for each in found if each.level is not Level.OK]
+            self.assertTrue(any(str(path) in text and "a named pipe" in text for text in texts),
+                            msg=str(texts))
+
+
+class NamesTests(HostileCase):
+    """Names of files and folders."""
+
+    def test_files_far_apart(self) -> None:
+        """The files in between are one disagreement, however many they would be."""
+        for folder in ("commitlog", "consumequeue"):
+            root = self.copy()
+            path = self.first(root, folder)
+            sizes = segment_sizes(path.parent)
+            size = max(sizes.values())
+            last = (2**63 - 1) // size * size
+            (path.parent / f"{last:020d}").touch()
+            lines = self.problems(root)
+            self.assertTrue(any("up to" in line for line in lines), msg=str(lines))
+            self.assertLess(len(lines), 10)
+            call("dump", str(root))
+            reader = Reader()
+            self.addCleanup(reader.close)
+            [gap] = list(Segments(reader, path.parent, {0: size, last: 0}, size).missing())
+            self.assertEqual((gap[0], gap[-1]), (size, last - size))
+
+    def test_names_that_are_no_offsets(self) -> None:
+        """They are named; the files that are have their say."""
+        for name in ("9" * 20, "9" * 200, "0", "7"):
+            root = self.copy()
+            (root / "commitlog" / name).touch()
+            self.assertEqual(self.problems(root), [
+                f"commitlog/{name}: expected a regular file, found a file whose name is not an "
+                "offset of 20 digits"])
+        root = self.copy()
+        (root / "commitlog" / "٣").touch()
+        shutil.copytree(self.first(root, "consumequeue").parent,
+                        root / "consumequeue" / "Golden" / ("9" * 30))
+        self.assertEqual(self.problems(root), [])
+
+    def test_nothing_for_a_terminal(self) -> None:
+        """Names of folders and topics are printed without what a terminal acts on."""
+        root = self.copy()
+        for number, name in enumerate((TITLE, RED, RED_8, TURN)):
+            folder = root / "consumequeue" / f"{name}T" / str(number)
+            shutil.copytree(self.first(root, "consumequeue").parent, folder)
+            self.config(root, f"{name}.json", "{")
+        (root / "commitlog" / f"{3 * 2**40:020d}").mkdir()
+        printed = [call("check", str(root))[1], call("dump", str(root))[1]]
+        os.rename(root, f"{root}{RED}")
+        printed.append(call("check", f"{root}{RED}")[1])
+        shutil.rmtree(f"{root}{RED}/commitlog")
+        printed.append(call("check", f"{root}{RED}")[1])
+        for text in printed:
+            self.assertTrue(text)
+            self.assertTrue(all(each.isprintable() or each == "\n" for each in text), msg=text)
+
+    def test_records_for_a_terminal(self) -> None:
+        """Topics, names and values of properties, and bodies; JSON still says the same."""
+        root = self.copy()
+        log = self.first(root, "commitlog")
+        data = log.read_bytes()
+        for old, new in ((b"Golden", b"\x1b[31m\x07"), (b"KEYS", b"\x1b[4m"),
+                         (b"UNIQ_KEY", b"\xc2\x9b31m\xe2\x80\xae")):
+            self.assertIn(old, data)
+            assert len(old) == len(new) or old == b"UNIQ_KEY"
+            data = data.replace(old, new[:len(old)].ljust(len(old), b"x"))
+        log.write_bytes(data)
+        for arguments in ((), ("--json",)):
+            _, out = call("dump", str(root), *arguments)
+            self.assertTrue(all(each.isprintable() or each == "\n" for each in out))
+        topics = {json.loads(line)["topic"] for line in out.splitlines() if line.startswith("{")}
+        self.assertIn("\x1b[31m\x07", topics)
+
+    def test_the_doctors_report(self) -> None:
+        """In both of its forms."""
+        found = [warning("store", f"{TITLE}{RED_8}", f"move {RED}{TURN} away")]
+        for text in (as_table(found), as_json(found)):
+            self.assertTrue(all(each.isprintable() or each == "\n" for each in text), msg=text)
+        self.assertEqual(json.loads(as_json(found))["findings"][0]["text"], f"{TITLE}{RED_8}")
+
+
+class NumbersTests(HostileCase):
+    """Numbers in files."""
+
+    def test_an_index_header_that_counts_too_many(self) -> None:
+        """The items that are there are looked at, and no others."""
+        root = self.copy()
+        path = self.first(root, "index")
+        with open(path, "r+b") as file:
+            file.seek(32)
+            file.write(struct.pack(">ii", 2**31 - 1, 2**31 - 1))
+        reader = Reader()
+        self.addCleanup(reader.close)
+        view = IndexView(reader, path, 40)
+        view.settle()
+        self.assertLess(view.count, 1000)
+        _, out = call("check", str(root), "--index-slots", "40")
+        self.assertIn("as next item, found 2147483647", out)
+        lines = self.problems(root)
+        self.assertTrue(any("items that fit" in line for line in lines), msg=str(lines))
+
+    def test_an_index_file_that_claims_to_be_long(self) -> None:
+        """Its slots would not fit into memory."""
+        root = self.copy()
+        os.truncate(self.first(root, "index"), 1 << 40)
+        self.assertTrue(any("items that fit" in line for line in self.problems(root)))
+
+    def test_tables_that_no_broker_reads(self) -> None:
+        """Each is named, with what is wrong in it."""
+        alike = ",".join(f'"{number * (2**61 - 1)}":[]' for number in range(1, 20_000))
+        for name, text, what in (
+            ("topics.json", '{"topicConfigTable":{"../x":{"topicName":"../x"}}}', "../x"),
+            ("topics.json", '{"topicConfigTable":{"T":{"topicName":"U"}}}', "not a valid topic"),
+            ("topics.json", '{"topicConfigTable":{"T":{"topicName":"T","perm":99999999999}}}',
+             "perm"),
+            ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":{"groupName":7}}}', "str"),
+            ("consumerOffset.json", '{"offsetTable":{"T@G":{"99999999999":1}}}', "2147483647"),
+            ("consumerOffset.json", '{"offsetTable":{"T@G":{"0":9223372036854775808}}}', "int"),
+            ("lmqConsumerOffset.json", '{"lmqOffsetTable":{"T@G":9223372036854775808}}', "int"),
+            ("delayOffset.json", '{"offsetTable":{"1":9223372036854775808}}', "int"),
+            ("consumerFilter.json", '{"filterDataByTopic":{"T":5}}', "object"),
+            ("consumerOrderInfo.json", '{"table":{"T@G":{"2147483648":{}}}}', "2147483647"),
+            ("messageRequestMode.json",
+             '{"messageRequestModeMap":{"T":{"G":{"popShareQueueNum":99999999999}}}}', "int"),
+            ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{"topic":"T","bname":"x",'
+             f'"hostedQueues":{{{alike}}}}}}}}}', "2147483647"),
+            ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{"topic":"T","bname":"x",'
+             '"totalQueues":1,"hostedQueues":{"7":[]}}}}', "queue number 7"),
+        ):
+            root = self.copy()
+            self.config(root, name, text)
+            lines = self.problems(root)
+            self.assertEqual(len(lines), 1, msg=f"{name} {text[:99]}: {lines}")
+            self.assertIn(f"config/{name}: expected a table that a broker reads", lines[0])
+            self.assertIn(what, lines[0])
