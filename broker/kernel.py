@@ -81,6 +81,7 @@ class Kernel:
         self.dispatcher = Dispatcher({}, hooks)
         self.appender = Appender(store, hooks, Acknowledgement(store, steady_ms))
         self.pull_hold = PullHold(host, store, self.foreground)
+        self.tables.after_topic_deletion.append(self.pull_hold.topic_deleted)
         self.periodic_tasks: list[PeriodicTask] = []
         self.random = random.Random()
         # The names that plugins use; see plugin.protocols.Broker.

@@ -70,6 +70,8 @@ class Tables:
         #: Called with a topic before it is deleted; each returns the topics that are deleted with
         #: it.
         self.on_topic_deletion: list[Callable[[str], Sequence[str]]] = []
+        #: Called with each topic once it is gone.
+        self.after_topic_deletion: list[Callable[[str], None]] = []
         #: Called with a deleted group, and whether its offsets were deleted.
         self.on_group_deletion: list[Callable[[str, bool], None]] = []
 
@@ -136,6 +138,9 @@ class Tables:
             self.topic_config.delete(each)
             self.stats.forget_topic(each)
             self._store.delete_topic(each)
+        for after in self.after_topic_deletion:
+            for each in topics:
+                after(each)
 
     def replacing_topics(
         self, topics: Mapping[str, TopicConfig], version: DataVersion

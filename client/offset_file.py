@@ -5,10 +5,17 @@ Source: LocalFileOffsetStore, MixAll.string2File @5.3.3.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from twistmq.broker.errors import WireError
+
 __all__ = ["OffsetFile"]
+
+log = logging.getLogger("twistmq.client")
 
 
 class OffsetFile:
@@ -24,26 +31,59 @@ class OffsetFile:
         name = f"{ip}@DEFAULT" if "#" in instance else client_id
         home = Path(folder) if folder else Path.home() / ".rocketmq_offsets"
         self.path = home / name / group / "offsets.json"
+        self._backup = Path(f"{self.path}.bak")
+        #: Whether the file was read and is damaged: the backup is the better one.
+        self._is_damaged = False
 
-    def read(self) -> bytes | None:
-        """The content, or that of the backup; None when there is no file."""
-        for path in (self.path, Path(f"{self.path}.bak")):
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def read(self, check: Callable[[bytes], object]) -> bytes | None:
+        """The content, or that of the backup when it is missing, empty or damaged.
+
+        :param check: raises ``WireError`` for a content that is damaged.
+        :returns: None when there is neither file nor backup.
+        :raises WireError, OSError: when what there is cannot be read.
+        """
+        fault: Exception | None = None
+        for path in (self.path, self._backup):
             try:
                 data = path.read_bytes()
+                if not data.strip():
+                    continue
+                check(data)
             except FileNotFoundError:
                 continue
-            if data:
-                return data
+            except (OSError, WireError) as error:
+                fault = fault or error
+                continue
+            if fault is not None:
+                self._is_damaged = True
+                log.warning("the offsets of a broadcasting consumer are those of the backup %s, "
+                            "because %s is damaged: %s", path, self.path, fault)
+            return data
+        if fault is not None:
+            raise fault
         return None
 
+    def written_ms(self) -> int:
+        """When the content was written, Unix ms; 0 when there is no file."""
+        for path in (self.path, self._backup):
+            with suppress(OSError):
+                return path.stat().st_mtime_ns // 1_000_000
+        return 0
+
     def write(self, data: bytes) -> None:
-        """Replace the content in one step, and keep the old as a backup."""
+        """Replace the content in one step, and keep the old one as a backup if it was whole."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(f"{self.path}.tmp")
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if self.path.exists():
-            os.replace(self.path, f"{self.path}.bak")
+        if self.path.exists() and not self._is_damaged:
+            os.replace(self.path, self._backup)
         os.replace(temporary, self.path)
+        self._is_damaged = False

@@ -123,8 +123,9 @@ CONSUMER: Final = (
            "messageModel", choices=("cluster", "broadcast")),
     Option("order", ("str",), None, '"queue": the messages of a queue are handled in order, one '
            "after the other", "MessageListenerOrderly", choices=("queue",)),
-    Option("start", ("str", "datetime"), "last", '"last", "first" or a time: where a group begins '
-           "that never had a queue", "consumeFromWhere"),
+    Option("start", ("str", "datetime"), "last", '"last", "first" or a time: where a new group '
+           "begins; queues that are younger than the group begin at their first message",
+           "consumeFromWhere"),
     Option("strategy", ("object",), None, "divides the queues among the members; None: AVG",
            "allocateMessageQueueStrategy"),
     Option("max_attempts", ("int",), None, "a message that failed is tried again so often at most, "

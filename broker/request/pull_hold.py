@@ -161,6 +161,16 @@ class PullHold:
             maximum = self._store.queues.max_offset(topic, queue_id)
             self._wake((topic, queue_id), (partial(_is_over, now_ms, maximum), None), end_ms)
 
+    def topic_deleted(self, topic: str) -> None:
+        """End the waits for a topic that is gone, so that its consumers hear of it at once.
+
+        Differs from Apache, whose consumers do not notice a topic that is made again soon: they go
+        on at offsets of the old one.
+        """
+        end_ms = self._turn_end_ms()
+        for key in [key for key in self._held if key[0] == topic]:
+            self._wake(key, _ALL_PULLS, end_ms)
+
     def release_all(self) -> None:
         """End all waits: the broker stops."""
         for key in list(self._held):

@@ -48,6 +48,8 @@ class ConfigFile:
         self._io = io
         #: Of the text that is saved.
         self._saved: bytes | None = None
+        #: Whether the file was loaded from its backup, which is the better one then.
+        self._is_damaged = False
 
     def load(self, decode: Callable[[str], None]) -> bool:
         """Read the file, or its backup when it is missing, empty or damaged.
@@ -76,6 +78,8 @@ class ConfigFile:
                 )
             if path == self.path:
                 self._saved = _digest(data)
+            else:
+                self._is_damaged = True
             return True
         if problems:
             raise StoreDamaged("neither file nor backup can be read: " + "; ".join(problems))
@@ -128,7 +132,7 @@ class ConfigFile:
         return path
 
     def save(self, text: str) -> bool:
-        """Replace the file; the old one becomes the backup.
+        """Replace the file; the old one becomes the backup, unless it is damaged.
 
         :returns: whether anything was written: text that is saved already is not written again,
             unless the file was removed.
@@ -142,8 +146,9 @@ class ConfigFile:
         if digest == self._saved and self._io.exists(self.path):
             return False
         self._io.make_directory(self.path.rpartition("/")[0])
-        self._io.write_file_atomically(self.path, data, keep_backup=True)
+        self._io.write_file_atomically(self.path, data, keep_backup=not self._is_damaged)
         self._saved = digest
+        self._is_damaged = False
         return True
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final, TypeVar
 
+from twistmq.broker.errors import BrokerError
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 from twistmq.broker.wire.bodies import (
     ConsumeFromWhere,
@@ -49,6 +50,8 @@ log = logging.getLogger("twistmq.client")
 
 #: The wait before a failed commit of a close is made once more, ms.
 _COMMIT_AGAIN_MS: Final = 200
+#: The wait before the beginnings of new queues are committed, ms.
+_BEGINNINGS_MS: Final = 50
 #: Each so many commits are of all queues, also of those that have not changed.
 ALL_COMMITTED_EVERY: Final = 3
 #: When a retry topic that was just made is looked for, ms.
@@ -99,6 +102,7 @@ class Member(Results[T]):
         self._loops: list[Task[None]] = []
         #: The rest of a close, once that has begun.
         self._closing: Task[None] | None = None
+        self._is_committing_soon = False
         #: When the member was made, Unix ms.
         self.started_ms = client.tasks.clock.wall_ms()
 
@@ -146,6 +150,8 @@ class Member(Results[T]):
 
     def subscribe(self, wanted: Subscription) -> None:
         """Add or change a subscription."""
+        if wanted.topic not in self.subscriptions:
+            self.rebalance.beginnings.forget(wanted.topic)
         self.subscriptions[wanted.topic] = wanted
         self.client.routes.follow(wanted.topic)
         self.sub_version = self.tasks.clock.wall_ms()
@@ -205,6 +211,37 @@ class Member(Results[T]):
             if held.queue in kept:
                 held.committed = kept[held.queue]
         return len(kept) == len(table)
+
+    async def commit_beginnings(self, queues: Sequence[Held[T]]) -> None:
+        """Commit where queues begin that go before their first pull, if the group has no offset.
+
+        The next member would not know whether such a queue is older than the group.
+        """
+        for held in queues:
+            try:
+                if await self.offsets.read(held.queue) is None:
+                    await self.offsets.write({held.queue: held.window.committable})
+            except BrokerError as error:
+                log.debug("the beginning of %s is not committed: %s", held.queue, error)
+
+    def settled(self, held: Held[T]) -> None:
+        """It is known where a queue begins; what is not committed yet is committed soon.
+
+        All queues that come together are committed together.
+        """
+        held.is_settled = True
+        if held.is_new and held.committed is None and not self._is_committing_soon:
+            self._is_committing_soon = True
+            self.tasks.later(_BEGINNINGS_MS, self._commit_soon)
+
+    def _commit_soon(self) -> None:
+        self._is_committing_soon = False
+        if not self.is_closing:
+            self.tasks.spawn(self.commit_new(), "commit of beginnings")
+
+    async def commit_new(self) -> None:
+        """Commit where new queues begin."""
+        await self.commit([held for held in self.held.values() if held.is_new])
 
     async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue queues at other offsets, also at lower ones; what was read is forgotten.
@@ -306,6 +343,8 @@ class Member(Results[T]):
 
     async def _leave_queues(self) -> None:
         """Tell the brokers how far the queues have come, and leave the queues."""
+        await self.commit_beginnings(
+            [held for held in self.held.values() if held.is_unread])
         if not await self.commit():
             await self.tasks.sleep(_COMMIT_AGAIN_MS)
             if not await self.commit():

@@ -82,7 +82,7 @@ class Fetcher(Generic[T]):
         await tasks.sleep(delay_ms)
         if delay_ms:
             await self._look_again(held)
-        held.is_settled = True
+        self._member.settled(held)
         while not held.window.is_dropped:
             wait_ms = self._wait_ms(held)
             if not wait_ms:
@@ -104,9 +104,13 @@ class Fetcher(Generic[T]):
         except BrokerError as error:
             log.debug("%s begins where it was first said: %s", held.queue, error)
             return
-        if offset is not None and offset > held.next_offset and not held.window.is_dropped:
+        if offset is None or held.window.is_dropped:
+            return
+        # An offset below that of a queue that the group did not know: the member before had it
+        # for a moment only, and messages came into it meanwhile.
+        if offset > held.next_offset or held.is_new:
             held.next_offset = held.committed = offset
-            held.window.correct_tags_offset(offset)
+            held.window.begin_at(offset)
 
     def _wait_ms(self, held: Held[T], under_way: int = 0) -> float:
         """How long the queue has to wait now, ms; 0: it may be pulled.
@@ -177,9 +181,7 @@ class Fetcher(Generic[T]):
         member = self._member
         held.broker_id = result.broker_id
         if result.status is PullStatus.OFFSET_MOVED:
-            log.warning("group %s: %s has no offset %d, and continues at %d", member.group,
-                        held.queue, held.next_offset, result.next_offset)
-            await member.move_to({held.queue: result.next_offset})
+            await self._move(held, result)
             return
         if result.next_offset < held.next_offset or (
                 result.next_offset == held.next_offset and result.status is PullStatus.FOUND):
@@ -222,6 +224,24 @@ class Fetcher(Generic[T]):
                       "a tool moves the group over it", member.group, found.stopped,
                       found.stopped.damage, STOPPED_MS / 1000)
         return cast(list[ReceivedMessage[T]], found.messages)
+
+    async def _move(self, held: Held[T], result: PullResult) -> None:
+        """The queue has not the offset that was asked for: continue where the broker says.
+
+        A queue that became shorter was perhaps made again with its topic, and then all that is in
+        it is new to the group.
+        """
+        member, offset = self._member, result.next_offset
+        if offset < held.next_offset:
+            tasks = self._client.tasks
+            taken_ms = tasks.clock.wall_ms() - (tasks.now_ms - held.taken_ms)
+            if await member.rebalance.beginnings.is_made_again(held.queue, taken_ms):
+                offset = result.min_offset
+        if held.window.is_dropped:
+            return
+        log.warning("group %s: %s has no offset %d, and continues at %d", member.group, held.queue,
+                    held.next_offset, offset)
+        await member.move_to({held.queue: offset})
 
     def _after(self, held: Held[T], error: BrokerError) -> float:
         """The wait after a pull that failed, ms."""

@@ -64,8 +64,9 @@ class Held(Generic[T]):
     """A queue of this member."""
 
     __slots__ = ("behind", "broker_id", "committed", "floor", "floor_ms", "in_order_until_ms",
-                 "is_alone", "is_paused", "is_ready", "is_settled", "named", "next_offset",
-                 "outcome", "queue", "stopped_at", "subscription", "taken_ms", "task", "window")
+                 "is_alone", "is_new", "is_paused", "is_ready", "is_settled", "named",
+                 "next_offset", "outcome", "queue", "stopped_at", "subscription", "taken_ms",
+                 "task", "window")
 
     def __init__(
         self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
@@ -89,6 +90,8 @@ class Held(Generic[T]):
         #: Whether it is known where the queue begins. Until then the member before may commit how
         #: far it came, and a commit of this one would set the group back.
         self.is_settled = False
+        #: Whether the group had no offset of the queue when it came.
+        self.is_new = False
         #: The broker that the next pull goes to.
         self.broker_id = 0
         #: The offset of a damaged message that the queue stops at; None: it does not.
@@ -105,6 +108,11 @@ class Held(Generic[T]):
         self.taken_ms: float = window.pulled_ms
         #: Of a message that a tool sent, instead of a queue: whether it is processed.
         self.outcome: Future[bool] | None = None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the queue is new to the group, and waits for its first pull."""
+        return self.is_new and not self.is_settled and not self.window.is_dropped
 
 
 class Batch(Generic[T]):

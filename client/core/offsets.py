@@ -8,24 +8,40 @@ Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, OffsetSerializeWrapper @5
 
 from __future__ import annotations
 
+import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, WireError
-from twistmq.broker.wire.bodies import Body, MessageQueue
+from twistmq.broker.topic_names import retry_topic
+from twistmq.broker.wire.bodies import Body, MessageQueue, TopicList
 from twistmq.broker.wire.header import Int64
 from twistmq.broker.wire.headers import offset as headers
+from twistmq.broker.wire.headers.topic import QueryTopicsByConsumerRequestHeader
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import Undecodable, refusal
 
-__all__ = ["FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets"]
+__all__ = [
+    "Familiarity", "FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets",
+]
 
 log = logging.getLogger("twistmq.client")
+
+
+class Familiarity(enum.IntEnum):
+    """Where a group has offsets, seen from one topic; the highest that holds."""
+
+    #: It has none: it is new.
+    NONE = 0
+    #: In other topics only, or it cannot be known.
+    GROUP = 1
+    #: In some queue of the topic.
+    TOPIC = 2
 
 
 class OffsetStore(Protocol):
@@ -39,6 +55,20 @@ class OffsetStore(Protocol):
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Keep offsets; :returns: those that are kept for sure."""
+
+    async def familiarity(
+        self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
+    ) -> Familiarity:
+        """Where the group has offsets.
+
+        :param queues: those of all topics that the group reads, by topic.
+        """
+
+    async def written_before_ms(self) -> int:
+        """When the offsets of a file were written before this member; Unix ms, 0: there is none."""
+
+    def forget_familiarity(self) -> None:
+        """The next question where the group has offsets is asked again."""
 
     def topic_deleted(self, queue: MessageQueue) -> None:
         """A broker has the topic of a queue no more, and with it none of the group's offsets."""
@@ -59,6 +89,8 @@ class RemoteOffsets:
         self._known: set[tuple[str, str]] = set()
         #: The first commit of each other topic and broker, while it is not answered.
         self._firsts: dict[tuple[str, str], Task[None]] = {}
+        #: The topics that the group had offsets in when a broker was first asked, by its name.
+        self._topics: dict[str, set[str]] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See :class:`OffsetStore`."""
@@ -92,6 +124,74 @@ class RemoteOffsets:
             else:
                 kept[queue] = offsets[queue]
         return kept
+
+    async def familiarity(
+        self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
+    ) -> Familiarity:
+        """See :class:`OffsetStore`. A broker that does not answer may have offsets."""
+        at: dict[str, list[MessageQueue]] = {}
+        for each in queues.values():
+            for queue in each:
+                at.setdefault(self._client.routes.broker_of(queue), []).append(queue)
+        asking = [self._client.tasks.spawn(self._familiarity_at(name, topic, at[name]),
+                                           "topics of the group") for name in sorted(at)]
+        found = Familiarity.NONE
+        for outcome in await self._client.tasks.all_of(asking):
+            if isinstance(outcome, BrokerError):
+                log.info("a broker does not say where group %s was: %s", self._group, outcome)
+                found = max(found, Familiarity.GROUP)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                found = max(found, outcome)
+        return found
+
+    async def written_before_ms(self) -> int:
+        """See :class:`OffsetStore`. Brokers delete the offsets of a topic with it."""
+        return 0
+
+    def forget_familiarity(self) -> None:
+        """See :class:`OffsetStore`."""
+        self._topics.clear()
+
+    async def _familiarity_at(
+        self, broker_name: str, topic: str, queues: list[MessageQueue]
+    ) -> Familiarity:
+        """The same at one broker; each is asked for its list only once.
+
+        The commits that this member makes later are not what the group knew before.
+        """
+        topics = self._topics.get(broker_name)
+        if topics is None:
+            address = self._client.routes.reader(broker_name)
+            reply = await self._client.engine.invoke(
+                address, RequestCode.QUERY_TOPICS_BY_CONSUMER,
+                QueryTopicsByConsumerRequestHeader(self._group), timeout_ms=5000)
+            if reply.code != ResponseCode.SUCCESS:
+                # A broker before 5.0 does not know the question, and rules of access may forbid it.
+                return await self._familiarity_by_queues(broker_name, topic, queues)
+            topics = self._topics[broker_name] = TopicList.decode_reply(reply.body).topic_list
+        if topic in topics:
+            return Familiarity.TOPIC
+        return Familiarity.GROUP if topics else Familiarity.NONE
+
+    async def _familiarity_by_queues(
+        self, broker_name: str, topic: str, queues: list[MessageQueue]
+    ) -> Familiarity:
+        """The same by the offsets of the queues, and of the group's first queue of retries."""
+        retries = MessageQueue(retry_topic(self._group), broker_name, 0)
+        asked = [*queues, retries]
+        asking = [self._client.tasks.spawn(self.read(queue), "offset of the group")
+                  for queue in asked]
+        found = Familiarity.NONE
+        offsets = await self._client.tasks.all_of(asking)
+        for queue, offset in zip(asked, offsets, strict=True):
+            # 4.9.4 answers 0 for a group that has no offset yet.
+            if queue.topic == topic and isinstance(offset, int) and offset:
+                return Familiarity.TOPIC
+            if isinstance(offset, BrokerError) or offset or (offset == 0 and queue == retries):
+                found = Familiarity.GROUP
+        return found
 
     def topic_deleted(self, queue: MessageQueue) -> None:
         """See :class:`OffsetStore`. The next commit of the topic is a first one again."""
@@ -146,11 +246,23 @@ class OffsetTable(Body):
 class FileAccess(Protocol):
     """Reads and replaces one file; the functions block, so they run outside the engine."""
 
-    def read(self) -> bytes | None:
-        """The content, of the backup if need be; None when there is no file."""
+    @property
+    def name(self) -> str:
+        """Names the file in errors and log lines."""
+
+    def read(self, check: Callable[[bytes], object]) -> bytes | None:
+        """The content, or that of the backup when it is missing, empty or damaged.
+
+        :param check: raises ``WireError`` for a content that is damaged.
+        :returns: None when there is neither file nor backup.
+        :raises WireError, OSError: when what there is cannot be read.
+        """
 
     def write(self, data: bytes) -> None:
-        """Replace the content in one step, and keep the old as a backup."""
+        """Replace the content in one step, and keep the old one as a backup if it was whole."""
+
+    def written_ms(self) -> int:
+        """When the content was written, Unix ms; 0 when there is no file."""
 
 
 class LocalOffsets:
@@ -163,6 +275,8 @@ class LocalOffsets:
         self._client = client
         self._file = file
         self._table: dict[MessageQueue, int] | None = None
+        #: When the file was written that was read; Unix ms.
+        self._written_ms = 0
         #: The last write of the file, under way or done.
         self._writing = _nothing()
 
@@ -172,16 +286,23 @@ class LocalOffsets:
 
     async def _load(self) -> dict[MessageQueue, int]:
         if self._table is None:
-            data = await self._in_thread(lambda file: file.read())
             table: dict[MessageQueue, int] = {}
-            if data:
+            written_ms = 0
+            file = self._file
+            if file is not None:
                 try:
-                    table = dict(OffsetTable.decode_reply(data).offset_table)
-                except WireError as error:
-                    raise BrokerError(f"the file of offsets cannot be read: {error}") from None
+                    data, written_ms = await self._client.engine.in_thread(
+                        lambda: (file.read(_table_of), file.written_ms()))
+                except (WireError, OSError) as error:
+                    raise BrokerError(
+                        f"neither the file of offsets {file.name} nor its backup can be read, "
+                        "and nothing is consumed until one of them is put right or both are "
+                        f"removed: {error}") from None
+                if data:
+                    table = _table_of(data)
             # Another one may have read the file meanwhile, and changed the table.
             if self._table is None:
-                self._table = table
+                self._table, self._written_ms = table, written_ms
         return self._table
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
@@ -192,7 +313,7 @@ class LocalOffsets:
             await self._client.tasks.all_of([self._writing])
         data = OffsetTable(offset_table=dict(table)).encode()
         # It goes on when the commit is cancelled.
-        self._writing = self._in_thread(lambda file: file.write(data))
+        self._writing = self._write(data)
         try:
             await self._writing
         except OSError as error:
@@ -200,20 +321,46 @@ class LocalOffsets:
             return {}
         return dict(offsets)
 
-    def topic_deleted(self, queue: MessageQueue) -> None:
-        """See :class:`OffsetStore`. The file keeps them, as that of Apache's client."""
+    async def familiarity(
+        self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
+    ) -> Familiarity:
+        """See :class:`OffsetStore`."""
+        table = await self._load()
+        if any(queue.topic == topic for queue in table):
+            return Familiarity.TOPIC
+        return Familiarity.GROUP if table else Familiarity.NONE
 
-    def _in_thread(
-        self, function: Callable[[FileAccess], bytes | None]
-    ) -> Future[bytes | None]:
+    async def written_before_ms(self) -> int:
+        """See :class:`OffsetStore`."""
+        await self._load()
+        return self._written_ms
+
+    def forget_familiarity(self) -> None:
+        """See :class:`OffsetStore`. The file is here, so nothing is remembered of it."""
+
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """See :class:`OffsetStore`. Differs from Apache, whose client keeps the offset."""
+        if self._table is not None:
+            self._table.pop(queue, None)
+
+    def _write(self, data: bytes) -> Future[None]:
         file = self._file
         if file is None:
             return _nothing()
-        return self._client.engine.in_thread(lambda: function(file))
+        return self._client.engine.in_thread(lambda: file.write(data))
 
 
-def _nothing() -> Future[bytes | None]:
-    """No offsets: there is no file."""
-    nothing: Future[bytes | None] = Future()
+def _table_of(data: bytes) -> dict[MessageQueue, int]:
+    """The offsets of a file's content; :raises WireError: when it is damaged."""
+    table = OffsetTable.decode_reply(data).offset_table
+    for queue, offset in table.items():
+        if offset < 0:
+            raise WireError(f"the offset of {queue} is {offset}")
+    return dict(table)
+
+
+def _nothing() -> Future[None]:
+    """There is no file to write."""
+    nothing: Future[None] = Future()
     nothing.set_result(None)
     return nothing

@@ -12,9 +12,11 @@ commits; and its client commits what was polled and not yet processed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from twistmq.broker.errors import BrokerError
 from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import ConsumeType, MessageQueue
 from twistmq.client.core.consuming import Member
@@ -26,6 +28,8 @@ from twistmq.client.errors import Closed, NotAssigned, OptionError
 __all__ = ["PullMember"]
 
 T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
 
 
 class PullMember(Member[T]):
@@ -140,6 +144,21 @@ class PullMember(Member[T]):
         if held is None or held.window.is_dropped:
             raise NotAssigned(f"this consumer does not have the queue {queue} now")
         return held
+
+    async def commit_new(self) -> None:
+        """Commit where new queues begin, and an offset in the group's topic of retries.
+
+        That is the one topic that is deleted with the group only. A group that reads a single topic
+        is known by it when that topic is made again while the group is away.
+        """
+        await super().commit_new()
+        for name in sorted({self.client.routes.broker_of(queue) for queue in self.held}):
+            retries = MessageQueue(retry_topic(self.group), name, 0)
+            try:
+                if await self.offsets.read(retries) is None:
+                    await self.offsets.write({retries: 0})
+            except BrokerError as error:
+                log.debug("broker %s keeps no mark of the group: %s", name, error)
 
     # --- positions
 

@@ -33,6 +33,7 @@ from twistmq.broker.wire.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
+from twistmq.client.core.beginnings import Beginnings
 from twistmq.client.core.differing import Differences
 from twistmq.client.core.engine import Connection
 from twistmq.client.core.flow import NEW_QUEUE_MS
@@ -41,7 +42,7 @@ from twistmq.client.core.routes import Route
 from twistmq.client.core.strategies import share, sorted_queues
 from twistmq.client.core.tasks import Cancelled, Future, Task
 from twistmq.client.core.window import QueueWindow
-from twistmq.client.errors import Closed, NoRoute, refusal
+from twistmq.client.errors import Closed, NoRoute, RequestRefused, refusal
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member
@@ -90,6 +91,18 @@ class _Stop(NamedTuple):
     connection: Connection
 
 
+class Beginning(NamedTuple):
+    """Where a queue begins for a member.
+
+    :param is_committed: whether the group is there.
+    :param is_new: whether the group has no offset of the queue.
+    """
+
+    offset: int
+    is_committed: bool = False
+    is_new: bool = False
+
+
 class Rebalance(Generic[T]):
     """The rebalance of one member."""
 
@@ -113,6 +126,7 @@ class Rebalance(Generic[T]):
         self._stopping: dict[MessageQueue, tuple[Held[T], Connection]] = {}
         #: Where this member stopped in queues that others have now.
         self._stopped: dict[MessageQueue, _Stop] = {}
+        self.beginnings = Beginnings(member)
 
     async def begin(self) -> None:
         """Find the topics, be known to the brokers, and start the rounds.
@@ -122,8 +136,10 @@ class Rebalance(Generic[T]):
         client = self._client
         for topic in self._member.subscriptions:
             try:
-                await client.routes.find(topic)
+                route = await client.routes.find(topic)
+                self.beginnings.seen(topic, route.read_queues)
             except BrokerError as error:
+                self._no_route(topic, error)
                 # The retry topic does not exist before the first retry.
                 log.debug("topic %s has no route yet: %s", topic, error)
         _listeners(client.engine.handlers, self)
@@ -236,6 +252,7 @@ class Rebalance(Generic[T]):
             try:
                 route = await self._client.routes.find(topic)
             except BrokerError as error:
+                self._no_route(topic, error)
                 # The retry topic does not exist before the first retry.
                 is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
                 if not is_retry and topic not in self._missing:
@@ -244,6 +261,7 @@ class Rebalance(Generic[T]):
                 return is_retry, False
             self._missing.discard(topic)
         queues = route.read_queues
+        self.beginnings.seen(topic, queues)
         if member.fixed is not None:
             mine = [queue for queue in sorted_queues(queues) if queue in member.fixed]
         elif member.options.is_broadcast:
@@ -261,6 +279,12 @@ class Rebalance(Generic[T]):
         missing = [queue for queue in mine if queue not in member.held]
         taken = await self._take(missing)
         return len(taken) == len(missing), bool(lost or taken)
+
+    def _no_route(self, topic: str, error: BrokerError) -> None:
+        """A topic that is not there has no queue that is older than this member."""
+        if isinstance(error, RequestRefused) and (
+                error.response_code == ResponseCode.TOPIC_NOT_EXIST):
+            self.beginnings.seen(topic, ())
 
     async def _members(self, route: Route) -> list[str] | None:
         """The members of the group, as a broker of the topic knows them; None without an answer."""
@@ -294,6 +318,7 @@ class Rebalance(Generic[T]):
         Handlers that end soon have their results committed too: the member that has a queue now
         looks where it begins after ``NEW_QUEUE_MS``.
         """
+        unread = [held for held in lost if held.is_unread]
         for held in lost:
             self._member.held.pop(held.queue, None)
             if held.task is not None:
@@ -307,16 +332,19 @@ class Rebalance(Generic[T]):
                 message.lost = True
         if lost:
             # The end of the rounds does not end this.
-            leaving = self._client.tasks.spawn(self._commit_lost(lost), "queues that are lost")
+            leaving = self._client.tasks.spawn(
+                self._commit_lost(lost, unread), "queues that are lost")
             self._leaving.add(leaving)
             leaving.when_done(lambda _: self._leaving.discard(leaving))
             await leaving
 
-    async def _commit_lost(self, lost: list[Held[T]]) -> None:
+    async def _commit_lost(self, lost: list[Held[T]], unread: list[Held[T]]) -> None:
         member, tasks = self._member, self._client.tasks
         until_ms = tasks.now_ms + HANDLERS_WAIT_MS
         running = [held for held in lost if held.window.running_count]
-        committing = [tasks.spawn(member.commit(lost), "commit of lost queues")]
+        committing: list[Task[Any]] = [
+            tasks.spawn(member.commit(lost), "commit of lost queues"),
+            tasks.spawn(member.commit_beginnings(unread), "beginnings of lost queues")]
         try:
             while tasks.now_ms < until_ms and any(held.window.running_count for held in running):
                 await tasks.sleep(10)
@@ -402,7 +430,7 @@ class Rebalance(Generic[T]):
             if isinstance(start, BaseException):
                 log.warning("the first offset of %s is not known now: %s", queue, start)
                 continue
-            taken.append(self._hold(queue, *start))
+            taken.append(self._hold(queue, start))
         if taken:
             log.info("group %s: this member has %d queues more", member.group, len(taken))
             tell(member.on_assigned, _asked_for(taken))
@@ -423,31 +451,32 @@ class Rebalance(Generic[T]):
             held.task.cancel()
         for message in held.window.drop():
             message.lost = True
-        new = self._hold(held.queue, offset, False, 0)
+        new = self._hold(held.queue, Beginning(offset), 0)
         new.committed = held.committed
         new.is_paused = held.is_paused
 
     def _hold(
-        self, queue: MessageQueue, start: int, is_committed: bool, delay_ms: float = NEW_QUEUE_MS
+        self, queue: MessageQueue, start: Beginning, delay_ms: float = NEW_QUEUE_MS
     ) -> Held[T]:
         member, tasks = self._member, self._client.tasks
         now_ms = int(tasks.now_ms)
         topic = self._client.namespace.without(queue.topic)
-        window: QueueWindow[Any] = QueueWindow(queue, start, now_ms, member.total)
+        window: QueueWindow[Any] = QueueWindow(queue, start.offset, now_ms, member.total)
         if member.locks is not None:
             window.locked(now_ms)
         held = Held(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
-                    member.subscriptions[queue.topic], window, start)
+                    member.subscriptions[queue.topic], window, start.offset)
         held.is_settled = not delay_ms
-        if is_committed:
-            held.committed = start
+        held.is_new = start.is_new
+        if start.is_committed:
+            held.committed = start.offset
         member.held[queue] = held
         self._deleted.discard(queue)
         held.task = tasks.spawn(member.fetcher.pull_always(held, delay_ms), f"pulls of {queue}")
         return held
 
-    async def first_offset(self, queue: MessageQueue) -> tuple[int, bool]:
-        """Where a queue begins for the group, and whether that is committed.
+    async def first_offset(self, queue: MessageQueue) -> Beginning:
+        """Where a queue begins for the group.
 
         :raises BrokerError: when it is not known now: an unknown offset is never a number.
         """
@@ -458,7 +487,7 @@ class Rebalance(Generic[T]):
                 self._client.tasks.now_ms - stop.ms <= STOPPED_MS
                 and stop.connection is self._connection(queue)
                 and (stored is None or stop.floor <= stored < stop.offset)):
-            end = await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None)
+            end = await self._end(queue)
             if self._stopped.get(queue) is not stop:
                 # A tool has moved the offset meanwhile.
                 stored = await member.offsets.read(queue)
@@ -466,28 +495,29 @@ class Rebalance(Generic[T]):
                 del self._stopped[queue]
                 log.info("%s is back at %s: this member goes on at %d, where it stopped", queue,
                          stored, stop.offset)
-                return stop.offset, False
+                return Beginning(stop.offset)
             else:
                 # A log does not become shorter at one broker: the topic was made again.
                 self._deleted.add(queue)
         self._stopped.pop(queue, None)
         if stored is not None:
-            return stored, True
-        start = member.options.start
-        is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-        if start == "first" or (start == "last" and is_retry) or queue in self._deleted:
-            return 0, False
-        if start == "last" or is_retry:
-            return await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None), False
-        return await self._ask_offset(
-            queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, int(start)), False
+            self.beginnings.has_offset(queue.topic)
+            known_ms = await member.offsets.written_before_ms()
+            if stored and known_ms and await self.beginnings.is_made_again(queue, known_ms):
+                log.warning("group %s: %s was made again since the offset %d was written to the "
+                            "file, and is read from its first message", member.group, queue,
+                            stored)
+                return Beginning(0)
+            return Beginning(stored, is_committed=True)
+        offset = await self.beginnings.offset(queue, is_made_again=queue in self._deleted)
+        return Beginning(offset, is_new=True)
 
-    async def _ask_offset(self, queue: MessageQueue, code: int, time_ms: int | None) -> int:
+    async def _end(self, queue: MessageQueue) -> int:
+        """The offset that the next message of a queue will have."""
         address = self._client.routes.reader(self._client.routes.broker_of(queue))
-        header = (headers.GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-                  if time_ms is None else headers.SearchOffsetRequestHeader(
-                      topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms))
-        reply = await self._client.engine.invoke(address, code, header, timeout_ms=6000)
+        reply = await self._client.engine.invoke(
+            address, RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(
+                topic=queue.topic, queue_id=queue.queue_id), timeout_ms=6000)
         if reply.code != ResponseCode.SUCCESS:
             raise refusal(reply.code, reply.remark, address)
         return reply.header(headers.GetMaxOffsetResponseHeader).offset

@@ -282,6 +282,10 @@ class QueueWindow(Generic[M]):
         if not self._unfinished and not self._is_dropped:
             self._committable = max(self.committable, next_offset)
 
+    def begin_at(self, offset: int) -> None:
+        """The queue begins at another offset, also at a lower one; nothing of it was read yet."""
+        self._committable = offset
+
     # --- whose it is
 
     @property

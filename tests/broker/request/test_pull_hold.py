@@ -253,6 +253,19 @@ class WakeTests(PullHoldTestCase):
         self.advance(15_000)
         self.assertEqual(self.replies(peer), [(ResponseCode.TOPIC_NOT_EXIST, [])])
 
+    def test_a_topic_that_is_deleted_ends_its_waits(self) -> None:
+        """It may be made again before the time of a pull is up, with other messages."""
+        pulls = [self.pull(), self.pull()]
+        self.send(b"1", "U")
+        other = self.box.peer()
+        self.assertIsNone(self.box.send(other, RequestCode.PULL_MESSAGE, pull_header(
+            "U", 1, hold_ms=15_000)))
+        self.box.kernel.tables.delete_topic("T")
+        self.send(b"1")
+        for peer in pulls:
+            self.assertEqual(self.replies(peer), [(ResponseCode.TOPIC_NOT_EXIST, [])])
+        self.assertEqual(self.replies(other), [])
+
     def test_messages_that_came_unnoticed(self) -> None:
         """The periodic check wakes a pull whose message nobody told of."""
         peer = self.pull()

@@ -69,6 +69,21 @@ class ConfigFileTests(SynchronousTestCase):
             self.assertEqual(self.loaded, [[1]])
             self.assertTrue(file.save("[1]"), msg="the damaged file must be replaced")
 
+    def test_a_damaged_file_does_not_become_the_backup(self) -> None:
+        """A second accident would leave nothing."""
+        for damaged in (b"", b"[2", None):
+            self.disk.make_directory("/store/config")
+            self.disk.write_file(PATH + ".bak", b"[1]")
+            self.disk.remove(PATH)
+            if damaged is not None:
+                self.disk.write_file(PATH, damaged)
+            file = ConfigFile(self.disk, PATH)
+            self.assertTrue(file.load(self.decode))
+            self.assertTrue(file.save("[3]"))
+            self.assertEqual(self.disk.read_file(PATH + ".bak"), b"[1]")
+            self.assertTrue(file.save("[4]"))
+            self.assertEqual(self.disk.read_file(PATH + ".bak"), b"[3]")
+
     def test_both_damaged(self) -> None:
         """The error names both files."""
         self.disk.make_directory("/store/config")

@@ -18,6 +18,7 @@ from twistmq.broker.wire.bodies import (
     LockBatchResponseBody,
     MessageQueue,
     SubscriptionData,
+    TopicList,
     TopicRouteData,
 )
 from twistmq.broker.wire.command import RemotingCommand, encode_request
@@ -54,6 +55,10 @@ class GroupBroker:
         #: The newest subscriptions of each group, by topic.
         self.subscriptions: dict[str, dict[str, SubscriptionData]] = {}
         self.min_offset = 0
+        #: Whether the first messages are in the broker's cache.
+        self.is_at_hand = True
+        #: The store time of the first message of each queue.
+        self.earliest_ms = 1
 
     def put(self, topic: str, queue_id: int, body: bytes, tag: str = "") -> None:
         """Store a message."""
@@ -101,8 +106,17 @@ class GroupBroker:
         found = self.offsets.get((fields["consumerGroup"], fields["topic"],
                                   int(fields["queueId"])))
         if found is None:
-            return ResponseCode.QUERY_NOT_FOUND, None, b"", "none"
+            is_at_hand = self.is_at_hand and not self.min_offset and self.records[
+                fields["topic"], int(fields["queueId"])]
+            if fields.get("setZeroIfNotFound") == "false" or not is_at_hand:
+                return ResponseCode.QUERY_NOT_FOUND, None, b"", "none"
+            found = 0
         return 0, offsets.QueryConsumerOffsetResponseHeader(found), b"", None
+
+    def _query_topics_by_consumer(self, command: RemotingCommand) -> Answer:
+        group = command.fields()["group"]
+        topics = {key[1] for key in self.offsets if key[0] == group}
+        return 0, None, TopicList(topic_list=topics).encode_standard(), None
 
     def _update_consumer_offset(self, command: RemotingCommand) -> Answer:
         fields = command.fields()
@@ -114,6 +128,12 @@ class GroupBroker:
         fields = command.fields()
         end = len(self.records[fields["topic"], int(fields["queueId"])])
         return 0, offsets.GetMaxOffsetResponseHeader(end), b"", None
+
+    def _get_min_offset(self, command: RemotingCommand) -> Answer:
+        return 0, offsets.GetMinOffsetResponseHeader(self.min_offset), b"", None
+
+    def _get_earliest_msg_storetime(self, command: RemotingCommand) -> Answer:
+        return 0, offsets.GetEarliestMsgStoretimeResponseHeader(self.earliest_ms), b"", None
 
     def _lock_batch_mq(self, command: RemotingCommand) -> Answer:
         body = LockBatchRequestBody.decode(command.body)

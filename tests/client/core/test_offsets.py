@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -22,9 +23,17 @@ class File:
         self.data: bytes | None = None
         self.writes = 0
 
-    def read(self) -> bytes | None:
+    name = "the file of the test"
+
+    def read(self, check: Callable[[bytes], object]) -> bytes | None:
         """The content."""
+        if self.data is not None:
+            check(self.data)
         return self.data
+
+    def written_ms(self) -> int:
+        """When it was written: before all messages."""
+        return 0
 
     def write(self, data: bytes) -> None:
         """Replace the content."""
