@@ -153,6 +153,36 @@ class DecisionTests(ReceiveCase):
         self.assertEqual([held.window.count for held in self.box.member.held.values()
                           if held.window.count], [])
 
+    def test_a_batch_that_the_broker_refuses_is_told_to_the_program(self) -> None:
+        """None of its messages is finished: they come again."""
+        self.broker.refusals = {RequestCode.BATCH_ACK_MESSAGE: ResponseCode.SYSTEM_ERROR}
+        with self.assertRaises(RequestRefused):
+            self.box.run(self.receiving.acknowledge(self.receive()))
+        self.assertEqual((self.broker.acks, self.broker.batches), ([], 0))
+        self.box.advance(10_000)
+        self.assertEqual(self.broker.open(), list(range(10)))
+
+    def test_a_batch_that_nobody_answers_is_told_to_the_program(self) -> None:
+        """It is sent again as often as the options say, and no more."""
+        self.broker.silent = {RequestCode.BATCH_ACK_MESSAGE}
+        messages = self.receive(invisible_ms=600_000)
+        with self.assertRaises(RemotingError):
+            self.box.run(self.receiving.acknowledge(messages))
+        self.assertEqual(self.broker.batches, 1 + self.box.core.options.retries)
+
+    def test_a_batch_that_the_broker_is_too_busy_for_is_sent_again(self) -> None:
+        """It is done once the broker took it, and not before."""
+        self.broker.refusals = {RequestCode.BATCH_ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
+        messages = self.receive()
+        acknowledging = self.box.engine.tasks.spawn(self.receiving.acknowledge(messages))
+        self.box.settle()
+        self.assertFalse(acknowledging.is_done)
+        self.broker.refusals = {}
+        self.box.advance(self.box.core.options.retry_wait_ms)
+        self.assertTrue(acknowledging.is_done)
+        self.assertIsNone(acknowledging.error)
+        self.assertEqual((sorted(self.broker.acks), self.broker.batches), (list(range(10)), 1))
+
     def test_a_second_result_of_a_message_is_an_error(self) -> None:
         """The other messages of the call are acknowledged."""
         first, second = self.receive(2)
