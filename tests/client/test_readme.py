@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.testing import running_broker
+from twistmq.client import Client
 from twistmq.client.options import option_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,17 +49,32 @@ class ExampleTests(TestCase):
         assert found is not None, name
         return found[1]
 
-    def test_the_blocking_example_runs(self) -> Deferred[Any]:
-        """A thousand messages are sent and consumed."""
-        return self.run_example(self.example("blocking"))
+    def check_committed(self, group: str, topic: str, count: int) -> Deferred[None]:
+        """The group of an example has acknowledged so many messages."""
+        def check() -> None:
+            with Client(self.broker.namesrv_address) as client:
+                self.assertEqual(sum(client.group_offset(group, queue) or 0
+                                     for queue in client.read_queues(topic)), count)
 
-    def test_the_asyncio_example_runs(self) -> Deferred[Any]:
+        return deferToThread(check)
+
+    @inlineCallbacks
+    def test_the_blocking_example_runs(self) -> Any:
+        """A thousand and one messages are sent, consumed and acknowledged."""
+        yield self.run_example(self.example("blocking"))
+        yield self.check_committed("billing", "orders", 1001)
+
+    @inlineCallbacks
+    def test_the_asyncio_example_runs(self) -> Any:
         """A coroutine sends and consumes."""
-        return self.run_example(self.example("aio"))
+        yield self.run_example(self.example("aio"))
+        yield self.check_committed("counting", "clicks", 2)
 
-    def test_the_twisted_example_runs(self) -> Deferred[Any]:
+    @inlineCallbacks
+    def test_the_twisted_example_runs(self) -> Any:
         """A handler stops its consumer."""
-        return self.run_example(self.example("tx"))
+        yield self.run_example(self.example("tx"))
+        yield self.check_committed("viewing", "views", 1)
 
     def test_the_example_of_a_transaction_runs(self) -> Deferred[Any]:
         """A block commits its message."""
@@ -72,11 +88,51 @@ class ExampleTests(TestCase):
         """Without a broker, and with brokers in memory."""
         return self.run_example(self.example("testing") + self.example("memory"))
 
-    def test_the_example_on_the_front_page_runs(self) -> Deferred[Any]:
-        """It is the first block of Python there."""
+    @inlineCallbacks
+    def test_the_example_on_the_front_page_runs(self) -> Any:
+        """It is the first block of Python there; each run acknowledges the message that it got."""
         found = re.search(r"```python\n(from twistmq.client .*?)```", FRONT, re.DOTALL)
         assert found is not None
-        return self.run_example(found[1])
+        for count in (1, 2, 3):
+            yield self.run_example(found[1])
+            yield self.check_committed("billing", "orders", count)
+
+
+def broken_loops(text: str) -> list[str]:
+    """The loops over a consumer that end by ``break`` or ``return``: their first lines."""
+    found, lines = [], text.splitlines()
+    for number, line in enumerate(lines):
+        loop = re.match(r"(\s*)(?:async )?for .+ in .*consumer.*:", line)
+        if loop is None:
+            continue
+        for inner in lines[number + 1:]:
+            if inner.strip() and len(inner) - len(inner.lstrip()) <= len(loop[1]):
+                break
+            if re.match(r"\s*(?:break|return)\b", inner):
+                found.append(line.strip())
+    return found
+
+
+class LoopTests(SynchronousTestCase):
+    """No example leaves a message unacknowledged that it has handled."""
+
+    def test_no_loop_over_a_consumer_ends_with_a_break(self) -> None:
+        """In all pages, and in the docstrings of what users import."""
+        files = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts]
+        for folder in ("client", "spark_bridge", "broker/testing"):
+            files += (ROOT / folder).rglob("*.py")
+        self.assertGreater(len(files), 100)
+        for path in files:
+            text = path.read_text()
+            if path.suffix == ".py":
+                text = "\n".join(re.findall(r'"""(.*?)"""', text, re.DOTALL))
+            self.assertEqual(broken_loops(text), [], msg=str(path))
+
+    def test_such_a_loop_is_found(self) -> None:
+        """At once, or under a condition."""
+        for end in ("    break", "    if body:\n        return 1", "    break  # enough"):
+            self.assertEqual(len(broken_loops(f"for one in enumerate(consumer):\n{end}\nx")), 1)
+        self.assertEqual(broken_loops("for one in consumer:\n    consumer.stop()\nbreak"), [])
 
 
 class PageTests(SynchronousTestCase):
