@@ -1,13 +1,10 @@
-"""Flow control: when a queue may be pulled, and when another message may be sent.
+"""Flow control: when a queue may be pulled.
 
 A consumer has bounds on each queue, as Java's has, and one on the bytes of all queues together,
 which Java's lacks. A pull that has just begun counts as what it may bring; a pull that the broker
 holds, because nothing is there, brings the next few messages and counts no more. A queue may fill
 as much as is free, and no more: so the largest queues stop first, and a queue that is empty finds
 room at once however slow the handlers of the others are.
-
-A producer has bounds on messages under way and on their bytes. Those that find no room get it in
-the order in which they asked.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.messageQueueChanged, ClientConfig
 @5.3.3; client notes 2.4.
@@ -17,13 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.client.core.window import ByteTotal, QueueWindow
 
 __all__ = ["BROKER_BUSY_MS", "FAILED_MS", "FULL_MS", "NEW_QUEUE_MS", "PAUSED_MS", "PullFlow",
-           "PullLimits", "PullUnderWay", "SendRoom", "delay_after_refusal"]
+           "PullLimits", "PullUnderWay", "delay_after_refusal"]
 
 #: How long a queue waits until it is looked at again, ms: it has enough messages; the broker limits
 #: pulls; the consumer is paused; the pull failed or the lock is missing; the queue is new, and the
@@ -161,75 +158,3 @@ class PullFlow:
         recent = self._recent
         while recent and (not recent[0].is_counted or now_ms - recent[0].begin_ms >= HELD_MS):
             self.end(recent.popleft())
-
-
-W = TypeVar("W")
-
-
-class SendRoom(Generic[W]):
-    """The room of a producer for messages under way.
-
-    :param messages_max: bound on messages.
-    :param bytes_max: bound on their bytes; one message alone may be larger.
-    """
-
-    def __init__(self, messages_max: int = 1024, bytes_max: int = 64 << 20) -> None:
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
-        #: Messages under way, and their bytes.
-        self.count = 0
-        self.byte_count = 0
-        #: Those that wait, in order, and their sizes; one that was cancelled has no size.
-        self._waiting: deque[W] = deque()
-        self._sizes: dict[W, int] = {}
-
-    @property
-    def waiting_count(self) -> int:
-        """The number of messages that wait for room."""
-        return len(self._sizes)
-
-    def _fits(self, size: int) -> bool:
-        return not self.count or (
-            self.count < self._messages_max and self.byte_count + size <= self._bytes_max)
-
-    def take(self, size: int) -> bool:
-        """Take room, if there is room and nothing waits for it."""
-        if self._sizes or not self._fits(size):
-            return False
-        self.count += 1
-        self.byte_count += size
-        return True
-
-    def wait(self, size: int, waiter: W) -> None:
-        """Wait for room after :meth:`take` found none.
-
-        :param waiter: hashable; :meth:`give_back` or :meth:`cancel` returns it when it has room.
-        """
-        self._waiting.append(waiter)
-        self._sizes[waiter] = size
-
-    def give_back(self, size: int) -> list[W]:
-        """Give back the room of a finished message; :returns: the waiters that have room now."""
-        self.count -= 1
-        self.byte_count -= size
-        return self._admit()
-
-    def cancel(self, waiter: W) -> list[W]:
-        """Stop waiting; :returns: the waiters behind it that have room now."""
-        self._sizes.pop(waiter, None)
-        return self._admit()
-
-    def _admit(self) -> list[W]:
-        admitted = []
-        while self._waiting:
-            waiter = self._waiting[0]
-            size = self._sizes.get(waiter)
-            if size is not None:
-                if not self._fits(size):
-                    break
-                del self._sizes[waiter]
-                self.count += 1
-                self.byte_count += size
-                admitted.append(waiter)
-            self._waiting.popleft()
-        return admitted

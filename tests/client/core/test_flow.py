@@ -1,8 +1,6 @@
-"""Flow control of pulls and of sends."""
+"""Flow control of pulls."""
 
 from __future__ import annotations
-
-from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from twistmq.client.core.flow import (
     PULL_BYTES,
     PullFlow,
     PullLimits,
-    SendRoom,
     delay_after_refusal,
 )
 from twistmq.client.core.window import ByteTotal, QueueWindow
@@ -150,78 +147,3 @@ class CacheTests(SynchronousTestCase):
             self.assertLessEqual(total.byte_count, MIB)
         if len(set(turns)) == 10:
             self.assertGreaterEqual(total.byte_count, MIB - PULL_BYTES)
-
-
-class RoomTests(SynchronousTestCase):
-    """The room for messages under way."""
-
-    def test_messages_and_bytes_are_bounded(self) -> None:
-        """A message that finds no room is not counted."""
-        room = SendRoom[str](2, 100)
-        self.assertTrue(room.take(60))
-        self.assertFalse(room.take(41))
-        self.assertTrue(room.take(40))
-        self.assertFalse(room.take(0))
-        self.assertEqual((room.count, room.byte_count), (2, 100))
-        room.give_back(60)
-        self.assertEqual((room.count, room.byte_count), (1, 40))
-
-    def test_a_message_larger_than_the_bound_goes_alone(self) -> None:
-        """It waits until nothing is under way."""
-        room = SendRoom[str](9, 100)
-        self.assertTrue(room.take(1))
-        self.assertFalse(room.take(500))
-        room.wait(500, "large")
-        self.assertEqual(room.give_back(1), ["large"])
-        self.assertFalse(room.take(1))
-
-    def test_room_is_given_in_the_order_of_asking(self) -> None:
-        """A small message does not pass a large one that waits, or the large one would starve."""
-        room = SendRoom[str](9, 100)
-        room.take(50)
-        room.take(50)
-        room.wait(80, "large")
-        self.assertFalse(room.take(0))
-        room.wait(10, "small")
-        room.wait(10, "last")
-        self.assertEqual(room.give_back(50), [])
-        self.assertEqual(room.give_back(50), ["large", "small", "last"])
-        self.assertEqual((room.count, room.byte_count, room.waiting_count), (3, 100, 0))
-
-    def test_one_that_gives_up_lets_those_behind_it_in(self) -> None:
-        """A waiter whose time is over leaves, at the front or in the middle."""
-        room = SendRoom[str](9, 100)
-        room.take(90)
-        for waiter in ("large", "gone", "small"):
-            room.wait(80 if waiter == "large" else 10, waiter)
-        self.assertEqual(room.cancel("gone"), [])
-        self.assertEqual(room.cancel("large"), ["small"])
-        self.assertEqual(room.cancel("small"), [])
-        self.assertEqual((room.count, room.byte_count), (2, 100))
-
-    @given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 5), st.integers(1, 100))
-    def test_all_come_through_in_order_and_within_bounds(
-        self, sizes: list[int], count_max: int, bytes_max: int
-    ) -> None:
-        """Whatever the sizes, each message goes once, in order, and bounds hold."""
-        room = SendRoom[int](count_max, bytes_max)
-        under_way: deque[int] = deque()
-        begun: list[int] = []
-
-        def begin(numbers: list[int]) -> None:
-            begun.extend(numbers)
-            under_way.extend(numbers)
-            self.assertLessEqual(len(under_way), count_max)
-            self.assertEqual(room.byte_count, sum(sizes[number] for number in under_way))
-            if len(under_way) > 1:
-                self.assertLessEqual(room.byte_count, bytes_max)
-
-        for number, size in enumerate(sizes):
-            if room.take(size):
-                begin([number])
-            else:
-                room.wait(size, number)
-        while under_way:
-            begin(room.give_back(sizes[under_way.popleft()]))
-        self.assertEqual(begun, list(range(len(sizes))))
-        self.assertEqual((room.count, room.byte_count, room.waiting_count), (0, 0, 0))

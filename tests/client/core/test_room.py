@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import HandClock
@@ -25,6 +27,23 @@ class RoomTests(SynchronousTestCase):
         self.assertIn("2 messages with 100 bytes", str(room.full()))
         room.give(60)
         self.assertTrue(room.fits(60))
+
+    @given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 5), st.integers(1, 100))
+    def test_the_bounds_hold_whatever_the_sizes_are(
+        self, sizes: list[int], count_max: int, bytes_max: int
+    ) -> None:
+        """The first message that is under way ends whenever one finds no room."""
+        room = Room(count_max, bytes_max)
+        under_way: list[int] = []
+        for size in sizes:
+            while not room.fits(size):
+                room.give(under_way.pop(0))
+            room.take(size)
+            under_way.append(size)
+            self.assertLessEqual(len(under_way), count_max)
+            if len(under_way) > 1:
+                self.assertLessEqual(sum(under_way), bytes_max)
+            self.assertEqual((room.count, room.bytes), (len(under_way), sum(under_way)))
 
     def test_the_waits_end_when_a_message_ends_or_the_time_is_over(self) -> None:
         """One message ends, and leaves room for the first only."""
