@@ -344,6 +344,19 @@ class HangTests(SendCase):
         self.assertRaises(SendFailed, self.send, **deliver)
         self.assertIn(self.box.clock.now_ms - begin, range(3000, 3051))
 
+    def test_the_question_for_the_version_counts_for_its_attempt(self) -> None:
+        """A broker that says its version late, and does not answer then, has no second share."""
+        def says_its_version(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.HEART_BEAT:
+                self.box.tasks_later(700, self.box.reply, A, command, 0, None)
+            return None
+
+        self.box.servers[A] = says_its_version
+        self.box.core.add(self.sender)
+        took = [self.took(delay_ms=5000) for _ in range(2)]
+        self.assertEqual({name for name, _ in took}, {"b"})
+        self.assertIn(max(time for _, time in took), range(1500, 1550))
+
 
 class BusyTests(SendCase):
     """Brokers that refuse a message because they have too many."""
@@ -438,6 +451,24 @@ class BusyTests(SendCase):
         self.box.advance(30_000)
         self.assertEqual(self.sender.gates, {})
         self.assertEqual(self.box.core.sends_under_way, 0)
+
+    def test_a_broker_that_has_room_again_soon_gets_many(self) -> None:
+        """It refused everything for a second, so few were under way to it."""
+        self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
+
+        def answer(command: RemotingCommand) -> Answer:
+            self.box.tasks_later(20, self.box.reply, A, command, 0, stored(command)[1])
+            return None
+
+        self.is_busy(A)
+        self.box.tasks_later(1000, self.box.servers.__setitem__, A, answer)
+        outcomes: list[SendResult | Exception] = []
+        for number in range(2000):
+            self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"%d" % number)),
+                                   outcomes.append)
+        self.box.advance(2400)
+        self.assertEqual(len(outcomes), 2000)
+        self.assertEqual([each for each in outcomes if isinstance(each, Exception)], [])
 
     def test_a_close_ends_those_that_wait(self) -> None:
         """Their program is told."""
