@@ -135,7 +135,10 @@ class TopicTests(SynchronousTestCase):
         self.check(traffic)
 
     def test_a_topic_is_deleted_and_made_again(self) -> None:
-        """Also when it has more messages than before once the members look, and "last" is asked."""
+        """It is gone for half a minute, and has more messages than before then.
+
+        ``test_new_queues`` has topics that are made again before the members can look.
+        """
         for start, order in (("first", None), ("last", None), ("first", "queue")):
             traffic = Traffic(brokers=1, order=order, start=start)
             [a] = traffic.names

@@ -95,6 +95,16 @@ class WriteTests(SynchronousTestCase):
                          [{QUEUE: 1}, {QUEUE: 2}, {QUEUE: 3}])
         self.assertEqual((self.box.file.offset, self.box.file.writes), (3, 3))
 
+    def test_a_write_has_all_queues(self) -> None:
+        """Also those that were committed earlier, and those of other topics."""
+        self.box.work = None
+        other = MessageQueue("U", "b", 3)
+        self.box.run(self.box.offsets.write({QUEUE: 1, other: 4}))
+        self.box.run(self.box.offsets.write({QUEUE: 2}))
+        assert self.box.file.data is not None
+        self.assertEqual(OffsetTable.decode_reply(self.box.file.data).offset_table,
+                         {QUEUE: 2, other: 4})
+
     def test_a_write_that_is_cancelled_is_waited_for(self) -> None:
         """A close cancels the commits that come each five seconds, and commits itself."""
         first = self.box.engine.tasks.spawn(self.box.offsets.write({QUEUE: 1}))
