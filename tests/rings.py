@@ -67,6 +67,7 @@ _PLACES: Final = {
     "test_stock_plugins.py": "crash",
     "test_plugin_package.py": "install",
     "test_release.py": "install",
+    "test_setup.py": "install",
     "broker/edge/test_setting_sweep.py": "crash",
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",

@@ -23,10 +23,16 @@ ROOT = Path(__file__).resolve().parents[1]
 def run(*command: str | Path, **environment: str) -> str:
     """Run a command; :returns: what it printed."""
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False,
-                            env={**os.environ, **environment})
+                            stdin=subprocess.DEVNULL, env={**os.environ, **environment})
     if result.returncode:
         raise AssertionError(f"{command}:\n{result.stdout}\n{result.stderr}")
     return result.stdout
+
+
+def run_at_a_terminal(*command: str | Path, **environment: str) -> str:
+    """Run a command at a terminal of its own; :returns: what the terminal shows."""
+    return run(sys.executable, "-c", "import os, pty, sys; sys.exit("
+               "os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))", *command, **environment)
 
 
 class DistributionTests(SynchronousTestCase):
@@ -51,20 +57,31 @@ class DistributionTests(SynchronousTestCase):
         kinds = [("compiled", "compiled: ")] if compiled else []
         for kind, expected in (*kinds, ("plain", "pure Python")):
             wheels = self.folder / kind
-            run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps",
+            shown = run_at_a_terminal(
+                sys.executable, "-m", "pip", "wheel", "-q", "--no-deps",
                 "--disable-pip-version-check", "-w", wheels, self.sdist,
                 TWISTMQ_PURE="1" if kind == "plain" else "", CC=str(hasty))
+            self.assertEqual("twistmq: compiling" in shown, kind == "compiled", shown)
             [wheel] = wheels.glob("*.whl")
             self.assertEqual("none-any" in wheel.name, kind == "plain")
             with ZipFile(wheel) as archive:
                 self.assertTrue(any(name.endswith("licenses/LICENSE")
                                     for name in archive.namelist()))
             self.runs(wheel, expected)
+        if compiled:
+            calls = [line.split() for line in (self.folder / "calls").read_text().splitlines()]
+            files = [words[words.index("-c") + 1] for words in calls if "-c" in words]
+            # Several processors have work, and the headers are not read once for each module.
+            self.assertEqual(len([each for each in files if "part_" in each]), 8, files)
+            self.assertLess(len(files), 12)
 
     def hasty_compiler(self) -> Path:
-        """A C compiler that does not optimize: no speed is looked at here."""
+        """A C compiler that does not optimize, since no speed is looked at here.
+
+        It notes how it was called in the file ``calls``.
+        """
         path = self.folder / "cc"
-        path.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+        path.write_text(f'#!/bin/sh\necho "$@" >>{self.folder}/calls\nexec cc "$@" -O0\n')
         path.chmod(0o755)
         return path
 
