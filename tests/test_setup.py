@@ -39,7 +39,7 @@ class PartsTests(SynchronousTestCase):
         found = SETUP.shares(files, 2)
         self.assertEqual([sum(Path(each).stat().st_size for each in share) for share in found],
                          [100, 100])
-        self.assertEqual(sorted(sum(found, [])), sorted(files))
+        self.assertEqual(sorted(each for share in found for each in share), sorted(files))
 
     def test_there_are_no_empty_shares(self) -> None:
         """An empty file would be compiled for nothing."""

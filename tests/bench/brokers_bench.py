@@ -6,10 +6,10 @@
 
 Starts `twistmq up --brokers N` and Apache's name server and broker with the same settings, sends to
 the brokers of each in turn over as many connections, and pulls what was sent; rounds alternate,
-another first each time, after three that do not count. CPU is that of all processes of a cluster.
-The program that loads them runs on the same cores: it takes its share of what they could do. The
-exit status is 1 when a request was not answered with SUCCESS. Nothing else should run on the
-machine meanwhile.
+another first each time, once all are warm for that load (warm_up.py). CPU is that of all processes
+of a cluster. The program that loads them runs on the same cores: it takes its share of what they
+could do. The exit status is 1 when a request was not answered with SUCCESS. Nothing else should run
+on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench_servers import Apache, Server, Twistmq, parser_of, print_ratios
-from wire_loads import WARM_UP_ROUNDS, load
+from wire_loads import load
 
 PORT_FIRST = 32_500
 #: The text of a row, the key of its value, its format, the bound.
@@ -37,7 +37,6 @@ ROWS = (
 
 def measure(servers: Sequence[Server], seconds: float, rounds: int) -> None:
     """Fill the servers' values."""
-    load(servers, "warm up", "send", seconds, WARM_UP_ROUNDS)
     load(servers, "json", "send", seconds, rounds, encoding="json")
     load(servers, "binary", "send", seconds, rounds)
     load(servers, "pull", "pull", seconds, rounds)

@@ -5,9 +5,10 @@
                   [--messages 200000] [--only async,batch16,...] [--without java,go]
 
 Starts the broker of the installation, or Apache's of a release, fills a topic of 4 queues, and runs
-each load of each client in a process of its own: bodies of 128 bytes, 2 s of warm-up (Java: 6 s),
-medians of the rounds. A consumer reads the same messages twice, and the second time counts. CPU is
-that of the client's process, all threads. Loads: 1,024 messages under way (``async``), 8,192 that
+each load of each client in a process of its own: bodies of 128 bytes, medians of the rounds. The
+warm-up of a process, 6 s at first, is doubled until that changes nothing by a tenth (warm_up.py). A
+consumer reads the same messages again and again for so long, and the last time counts. CPU is that
+of the client's process, all threads. Loads: 1,024 messages under way (``async``), 8,192 that
 the client batches (``auto``; client-go cannot), 64 batches of 16 or 32 under way, one and 64
 threads that wait (``sync1``, ``sync64``), 64 tasks of asyncio (``tasks``; beside Java's threads),
 and push consumers with 20 workers, a call for 32 messages or for each (``consume_batch``,
@@ -27,11 +28,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_servers import Apache, Server, Twistmq, parser_of
+from warm_up import warm_up
 
 from tests.interop.clients import client_home, go_program, java_classes
 from tests.interop.peer import class_path, java_command
@@ -50,9 +53,11 @@ LOADS: dict[str, tuple[str, float | None, float | None]] = {
     "consume_batch": ("push, 32 messages a call, 20 workers", 6, 1.0),
     "consume_one": ("push, one message a call, 20 workers", 12, 0.6),
 }
-WARM_SECONDS = {"java": 6, "go": 2, "twistmq": 2}
+#: How long a client is warmed up at first, and how often that may be doubled.
+WARM_SECONDS, DOUBLED_MAX = 6, 3
 Values = dict[str, float]
-Command = Callable[[str], list[str | Path]]
+#: Given the load and the seconds of its warm-up.
+Command = Callable[[str, float], list[str | Path]]
 
 
 def clients(
@@ -61,24 +66,23 @@ def clients(
     """How each client's load is started, by the client's name."""
     python = program.with_name("python")
 
-    def ours(load: str) -> list[str | Path]:
+    def ours(load: str, warm_seconds: float) -> list[str | Path]:
         return [python, HERE / "client_loads.py", load, namesrv, topic_of(load), "--warm-seconds",
-                str(WARM_SECONDS["twistmq"]), "--seconds", str(seconds), "--messages",
-                str(messages)]
+                str(warm_seconds), "--seconds", str(seconds), "--messages", str(messages)]
 
-    def numbers(name: str) -> list[str]:
-        return [str(WARM_SECONDS[name]), str(seconds), str(messages)]
+    def numbers(warm_seconds: float) -> list[str]:
+        return [str(warm_seconds), str(seconds), str(messages)]
 
     found: dict[str, Command] = {"twistmq": ours}
     if "java" not in without:
         classes = java_classes("5.3.3", HERE / "client_java", "ClientLoad")
         java = java_command(home, [str(classes), class_path("5.3.3")], "1g", short_lived=False)
-        found["java"] = lambda load: [
-            *java, "ClientLoad", as_java(load), namesrv, topic_of(load), *numbers("java")]
+        found["java"] = lambda load, warm: [
+            *java, "ClientLoad", as_java(load), namesrv, topic_of(load), *numbers(warm)]
     if "go" not in without:
         go = go_program("client_go", HERE)
-        found["go"] = lambda load: [
-            go, as_java(load), namesrv, topic_of(load), *numbers("go")]
+        found["go"] = lambda load, warm: [
+            go, as_java(load), namesrv, topic_of(load), *numbers(warm)]
     return found
 
 
@@ -103,6 +107,22 @@ def run(command: Sequence[str | Path], home: Path) -> Values:
     count = max(values["messages"], 1)
     return {"rate": count / values["seconds"], "cpu": values["cpu"] / count * 1e6,
             "failed": values["failed"] / count, "p50": values.get("p50", 0)}
+
+
+def warm_commands(
+    load: str, starts: Mapping[str, Command], home: Path
+) -> dict[str, list[str | Path]]:
+    """The commands of a load, each with a warm-up that is long enough; by the client's name."""
+    commands = {name: start(load, WARM_SECONDS) for name, start in starts.items()}
+    doubled = dict.fromkeys(starts, 0)
+
+    def cpu_of(name: str) -> dict[str, float]:
+        commands[name] = starts[name](load, WARM_SECONDS * 2 ** doubled[name])
+        doubled[name] += 1
+        return {"us": run(commands[name], home)["cpu"]}
+
+    warm_up(load, {name: partial(cpu_of, name) for name in starts}, DOUBLED_MAX + 1)
+    return commands
 
 
 def in_turn(
@@ -194,8 +214,9 @@ def measure(arguments: argparse.Namespace, home: Path) -> int:
             # The newest messages: a broker that finds gigabytes behind a message takes it for one
             # on disk, and answers a pull with 8 (maxTransferCountOnMessageInDisk).
             fill(program, namesrv, arguments.messages)
-        results[load] = in_turn({name: start(load) for name, start in starts.items()
-                                 if (name, load) != ("go", "auto")}, arguments.rounds, home)
+        results[load] = in_turn(warm_commands(load, {
+            name: start for name, start in starts.items() if (name, load) != ("go", "auto")}, home),
+            arguments.rounds, home)
         failed += sum(values["failed"] for values in results[load].values())
         print(load, json.dumps(results[load]), flush=True)
     table(results, list(starts))

@@ -173,8 +173,11 @@ def measure(arguments: argparse.Namespace) -> Values:
     """Run the load; :returns: its figures."""
     where, topic, kind = arguments.namesrv, arguments.topic, arguments.measure
     if kind.startswith(("consume", "poll")):
-        for number in range(2):
-            group = f"client_bench_{time.time_ns()}_{number}"
+        warm_until = time.monotonic() + arguments.warm_seconds
+        is_warm = False
+        while not is_warm:
+            is_warm = time.monotonic() >= warm_until
+            group = f"client_bench_{time.time_ns()}"
             if kind.startswith("poll"):
                 values = asyncio.run(poll(where, topic, arguments.messages,
                                           int(kind.removeprefix("poll")), group))

@@ -15,8 +15,8 @@ lag           at a steady rate: from the send of a message until a pull of the s
 catch-up      how fast a slave that was away copies what came meanwhile, and the master's rate
               meanwhile
 
-Rounds alternate, another pair first each time; the table has medians. Three rounds that do not
-count warm Apache up. The exit status is 1 when a request was not answered with SUCCESS, or a slave
+Rounds alternate, another pair first each time, once all are warm for that load (warm_up.py); the
+table has medians. The exit status is 1 when a request was not answered with SUCCESS, or a slave
 did not get a message. Nothing else should run on the machine meanwhile.
 """
 
@@ -36,11 +36,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import wire_bench
 from bench_servers import BROKER_CONFIG, CLUSTER_INFO, ask, parser_of, print_ratios
+from warm_up import ROUND_SECONDS, warm_up
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 from peer import Peer
@@ -51,8 +53,6 @@ TOPIC, QUEUES = "HaBench", 4
 #: In front of the time in a body.
 MARK = b"SENT"
 RUNTIME_INFO, PULL, SUCCESS, PULL_NOT_FOUND = 28, 11, 0, 19
-#: Rounds that do not count: Java compiles what it runs.
-WARM_UP_ROUNDS = 3
 #: How long anything may take that is waited for, seconds.
 PATIENCE = 120.0
 COMMON = ("slaveReadEnable=true", "waitTimeMillsInSendQueue=30000", "slaveTimeout=30000",
@@ -241,6 +241,15 @@ def given_load(**options: object) -> argparse.Namespace:
         "queues": QUEUES, **options})
 
 
+def warm(pairs: Sequence[Pair], what: str, given: argparse.Namespace, seconds: float) -> None:
+    """Send to each master until both brokers of each pair are warm."""
+    def cpu_of(pair: Pair) -> dict[str, float]:
+        return {"us": wire_bench.send_round(
+            pair.endpoint(), given, max(seconds, ROUND_SECONDS))[1]}
+
+    warm_up(what, {pair.name: partial(cpu_of, pair) for pair in pairs})
+
+
 def send_rounds(
     pairs: Sequence[Pair], row: str, arguments: argparse.Namespace, **options: object
 ) -> None:
@@ -250,7 +259,8 @@ def send_rounds(
     """
     given = given_load(**options)
     rounds: dict[str, list[tuple[float, float, float]]] = {pair.name: [] for pair in pairs}
-    for number in range(-WARM_UP_ROUNDS, arguments.rounds):
+    warm(pairs, row, given, arguments.seconds)
+    for number in range(arguments.rounds):
         for pair in pairs[::-1] if number % 2 else pairs:
             before = wire_bench.cpu_seconds([pair.master_pid])
             rate, cpu, bad, first = wire_bench.send_round(
@@ -259,9 +269,8 @@ def send_rounds(
             pair.bad += bad
             if bad:
                 print(f"{pair.name}: {bad} refused: {first}", file=sys.stderr, flush=True)
-            if number >= 0:
-                rounds[pair.name].append((rate, cpu, used / rate / arguments.seconds * 1e6))
-                print(f"{row:<24} {pair.name:<8} {rate:>10,.1f}/s {cpu:8.2f} us", flush=True)
+            rounds[pair.name].append((rate, cpu, used / rate / arguments.seconds * 1e6))
+            print(f"{row:<24} {pair.name:<8} {rate:>10,.1f}/s {cpu:8.2f} us", flush=True)
     for pair in pairs:
         rates, cpus, masters = zip(*rounds[pair.name], strict=True)
         pair.values[f"{row} rate"] = statistics.median(rates)
@@ -384,13 +393,26 @@ def lag(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
         for pair in pairs:
             send_at_rate(pair, 100, 1)
             wait_for_topic(pair)
-            for seconds in (arguments.seconds, arguments.seconds * arguments.rounds):
-                ages = ages_at(pair, arguments.rate, seconds)
+        warm_up("lag", {pair.name: partial(
+            cpu_of_lag, pair, arguments.rate, max(arguments.seconds, ROUND_SECONDS))
+            for pair in pairs})
+        for pair in pairs:
+            ages = ages_at(pair, arguments.rate, arguments.seconds * arguments.rounds)
             ages.sort()
             for part in (50, 99):
                 pair.values[f"lag p{part}"] = ages[len(ages) * part // 100] * 1000
             print(f"lag {pair.name:<8} {len(ages):,} messages, p50 {pair.values['lag p50']:.1f} ms,"
                   f" p99 {pair.values['lag p99']:.1f} ms", flush=True)
+
+
+def cpu_of_lag(pair: Pair, rate: int, seconds: float) -> dict[str, float]:
+    """A round of `lag` that does not count; CPU of both brokers for a message, us.
+
+    Ages are not compared: one wakeup of a process more or less doubles them.
+    """
+    before = wire_bench.cpu_seconds(pair.pids)
+    count = len(ages_at(pair, rate, seconds))
+    return {"us": (wire_bench.cpu_seconds(pair.pids) - before) / count * 1e6}
 
 
 def ages_at(pair: Pair, rate: int, seconds: float) -> list[float]:
@@ -522,6 +544,7 @@ def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
     found: dict[str, list[dict[str, float]]] = {pair.name: [] for pair in pairs}
     with with_pairs(pairs):
         start_slaves(pairs)
+        warm(pairs, "catch-up", given_load(window=32, size=4096), arguments.seconds)
         for number in range(CATCH_UPS):
             for pair in pairs[::-1] if number % 2 else pairs:
                 found[pair.name].append(catch_up_once(pair, arguments.mebibytes))

@@ -5,10 +5,11 @@
 
 Starts ours, and one Kafka broker in KRaft mode from the jars of Maven Central (needs java and mvn);
 aiokafka is installed into an environment of its own, once, and runs compiled, as it is installed,
-and in plain Python too. Messages have 128 bytes and lie in 4 queues or partitions. The client
-batches sends for 10 ms. It reads 32 messages at a time, by polls and by handlers; aiokafka reads
-them by ``getmany``. A pull brings at most 32 messages, which is Apache's default, unless the row
-has another number. The client asks for so many then (``pull_count``), and the broker may give them
+and in plain Python too. Both brokers and their clients run until they are warm (warm_up.py) before
+a load counts. Messages have 128 bytes and lie in 4 queues or partitions. The client batches sends
+for 10 ms. It reads 32 messages at a time, by polls and by handlers; aiokafka reads them by
+``getmany``. A pull brings at most 32 messages, which is Apache's default, unless the row has
+another number. The client asks for so many then (``pull_count``), and the broker may give them
 (``maxTransferCountOnMessageInMemory``). A fetch of Kafka brings up to 1 MiB of each partition.
 Prints a Markdown table of medians: CPU a message of the client's process, and messages a second.
 """
@@ -20,12 +21,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_servers import Twistmq, parser_of
-from client_bench import fill, in_turn, topic_of
+from client_bench import Values, fill, in_turn, run, topic_of
+from warm_up import warm_up
 
 from tests.interop.clients import python_with
 from tests.interop.peer import CACHE, wait_for_port
@@ -93,6 +96,15 @@ def kafka(folder: Path) -> Iterator[str]:
             server.wait(60)
 
 
+def times_of(command: list[str | Path], folder: Path) -> Values:
+    """A round that does not count; :returns: us a message, of CPU and of time.
+
+    A cold broker makes its clients wait, and does not make them work.
+    """
+    values = run(command, folder)
+    return {"us": values["cpu"], "us of time": 1e6 / values["rate"]}
+
+
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -110,23 +122,26 @@ def main() -> int:
         other = python_with(AIOKAFKA)
         namesrv = f"127.0.0.1:{arguments.port}"
         fill(program, namesrv, arguments.messages)
-        # A line of a program that ran before may lack its end.
-        print("\n| load | twistmq, us | aiokafka, us | ratio | aiokafka in Python, us "
-              "| twistmq, msg/s | aiokafka, msg/s |")
-        print("| --- |" + " --- |" * 6)
+        # Printed last: a line of a program that ran before may lack its end.
+        rows = ["| load | twistmq, us | aiokafka, us | ratio | aiokafka in Python, us "
+                "| twistmq, msg/s | aiokafka, msg/s |", "| --- |" + " --- |" * 6]
         for load, (text, theirs) in LOADS.items():
             their_command: list[str | Path] = [
                 other, HERE / "kafka_loads.py", theirs, address, messages]
-            found = in_turn({
+            commands: dict[str, list[str | Path]] = {
                 "ours": [program.with_name("python"), HERE / "client_loads.py", load, namesrv,
                          topic_of(load), "--messages", messages],
                 "theirs": their_command,
-                "in Python": ["env", "AIOKAFKA_NO_EXTENSIONS=1", *their_command],
-            }, arguments.rounds, folder)
+                "in Python": ["env", "AIOKAFKA_NO_EXTENSIONS=1", *their_command]}
+            warm_up(load, {name: partial(times_of, command, folder)
+                           for name, command in commands.items() if name != "in Python"})
+            found = in_turn(commands, arguments.rounds, folder)
             cpu = {name: values["cpu"] for name, values in found.items()}
-            print(f"| {text} | {cpu['ours']:.1f} | {cpu['theirs']:.1f} "
-                  f"| {cpu['ours'] / cpu['theirs']:.1f}x | {cpu['in Python']:.1f} "
-                  f"| {found['ours']['rate']:,.0f} | {found['theirs']['rate']:,.0f} |", flush=True)
+            rows.append(
+                f"| {text} | {cpu['ours']:.1f} | {cpu['theirs']:.1f} "
+                f"| {cpu['ours'] / cpu['theirs']:.1f}x | {cpu['in Python']:.1f} "
+                f"| {found['ours']['rate']:,.0f} | {found['theirs']['rate']:,.0f} |")
+    print("", *rows, sep="\n", flush=True)
     return 0
 
 

@@ -3,7 +3,8 @@
 
   overload.py [--factor 2] [--seconds 10] [--svg FILE] [--json FILE] [--without] [--apache]
 
-First the broker's capacity is measured: clients that wait for answers, as many as it takes. Then
+First the broker's capacity is measured, once it is warm (warm_up.py): clients that wait for
+answers, as many as it takes. Then
 clients that do not wait (an open loop: messages come at their rate, whatever became of those before
 them) offer half of that, FACTOR times that, and half of it again. Of each tenth of a second it is
 noted how many messages were offered, accepted and refused, and how long the accepted took, from
@@ -34,6 +35,7 @@ from pathlib import Path
 import wire_bench
 from bench_servers import Apache, Server, Twistmq, parser_of
 from svg_picture import save, svg_pyplot
+from warm_up import ROUND_SECONDS, warm_up
 
 #: Width of what is noted together, seconds.
 BIN: float = 0.1
@@ -199,6 +201,8 @@ class Load:
 def run(server: Server, options: argparse.Namespace) -> tuple[dict[str, object], list[str]]:
     """Measure one server; :returns: the figures, and what is wrong with them."""
     load = Load(server.port + 5, options.links, options.size)
+    warm_up("capacity", {server.name: lambda: {
+        "us a message": 1e6 / load.capacity(max(options.seconds / 2, ROUND_SECONDS), 64)}})
     capacity = load.capacity(options.seconds / 2, 64)
     edges = [0.0, options.seconds / 2, options.seconds * 1.5, options.seconds * 2.5]
     busy: list[float] = []

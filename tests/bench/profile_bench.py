@@ -31,7 +31,7 @@ import feature_loads
 from bench_servers import Twistmq, parser_of
 from feature_loads import ACCOUNTS, GUARDED, KEYS, MATCHES_ALL
 from results_page import build_of, machine
-from wire_loads import WARM_UP_ROUNDS, load
+from wire_loads import load
 
 PORT_FIRST = 32_700
 #: Samples a second.
@@ -113,11 +113,11 @@ def profile(what: str, program: str, folder: Path, seconds: float) -> Profile:
 def _plain(what: str, server: Twistmq) -> Callable[[float], float]:
     """A load of wire_bench; :returns: runs it for so many seconds, returns CPU a message in us."""
     if what == "pull":
-        load([server], "fill", "send", 1, WARM_UP_ROUNDS)
+        load([server], "fill", "send", 1, 3, warms=False)
 
     def run(seconds: float) -> float:
         load([server], what, "pull" if what == "pull" else "send", seconds, 1,
-             encoding="json" if what == "json" else "rocketmq")
+             warms=False, encoding="json" if what == "json" else "rocketmq")
         return server.values[f"{what} cpu"]
 
     return run

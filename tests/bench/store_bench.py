@@ -7,7 +7,8 @@
       send rate alone, and while another process reads so much of old messages round and round:
       ours beside Apache's (tests/interop/peer.py: needs java and mvn). The control is the send rate
       while that process reads the same messages from a broker of its own: what is left of the
-      machine, the more so as the broker that is read takes a share too
+      machine, the more so as the broker that is read takes a share too. Rounds count once both are
+      warm (warm_up.py)
 
 Messages have 1 KiB, a tag and two keys; files have default sizes. Stores are in a temporary folder.
 Nothing else should run on the machine meanwhile.
@@ -22,10 +23,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import wire_bench
 from bench_servers import Apache, Server, Twistmq, anonymous_mb, parser_of
+from warm_up import ROUND_SECONDS, warm_up
 
 OLD, NEW, QUEUES = "StoreBenchOld", "StoreBenchNew", 4
 BODY_SIZE = 1024
@@ -122,6 +125,12 @@ def send_beside(
     return rate, read, cost
 
 
+def cpu_beside(server: Server, seconds: float) -> dict[str, float]:
+    """A round that does not count: sends while old messages are read; CPU a message, us."""
+    _, _, cost = send_beside(server, server, seconds)
+    return {"us": cost}
+
+
 def reader_bench(args: argparse.Namespace, folder: Path) -> None:
     """Send rates with and without a reader."""
     other = Twistmq("other", args.twistmq, folder / "other", PORT_FIRST + 40)
@@ -165,8 +174,9 @@ def measure(
 ) -> dict[str, dict[str, list[float]]]:
     """Rates by server and row."""
     found = {server.name: {row: [] for row in ROWS} for server in servers}
-    for server in servers:
-        send_beside(server, None, args.seconds / 2)
+    warm_up("sends beside a reader", {
+        server.name: partial(cpu_beside, server, max(args.seconds, ROUND_SECONDS))
+        for server in servers})
     for number in range(args.rounds):
         for server in servers[::-1] if number % 2 else servers:
             values = found[server.name]

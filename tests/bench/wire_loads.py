@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
+from functools import partial
 
 import wire_bench
 from bench_servers import Server
+from warm_up import ROUND_SECONDS, warm_up
 
-__all__ = ["WARM_UP_ROUNDS", "load"]
-
-#: Rounds that do not count: Java compiles what it runs.
-WARM_UP_ROUNDS = 3
+__all__ = ["load"]
 
 
 def load(
-    servers: Sequence[Server], row: str, what: str, seconds: float, rounds: int, **options: object
+    servers: Sequence[Server], row: str, what: str, seconds: float, rounds: int, *,
+    warms: bool = True, **options: object,
 ) -> None:
-    """One kind of load on each server in turn; medians go to its values."""
+    """One kind of load on each server in turn; medians go to its values.
+
+    :param warms: whether rounds that do not count come first, until all servers are warm.
+    """
     given = {"connections": 4, "window": 64, "size": 128, "encoding": "rocketmq",
              "topic": "WireBench", "queues": 4, "batch": 32, "tls": None, **options}
     arguments = argparse.Namespace(**given)
@@ -27,6 +30,12 @@ def load(
         endpoint.tls = arguments.tls
     drive = wire_bench.send_round if what == "send" else wire_bench.pull_round
     turns = list(zip(servers, endpoints, strict=True))
+
+    def cpu_of(endpoint: wire_bench.Endpoint) -> dict[str, float]:
+        return {"us": drive(endpoint, arguments, max(seconds, ROUND_SECONDS))[1]}
+
+    if warms:
+        warm_up(row, {server.name: partial(cpu_of, endpoint) for server, endpoint in turns})
     for number in range(rounds):
         # The order matters: one's dirty pages are written while the next is measured.
         first = number % len(turns)

@@ -166,6 +166,9 @@ func main() {
 	}
 	messages, err := strconv.ParseInt(args[5], 10, 64)
 	must(err)
-	consume(args[1], args[2], messages, size, false)
+	warmUntil := time.Now().Add(seconds(args[3]))
+	for isCold := true; isCold; isCold = time.Now().Before(warmUntil) {
+		consume(args[1], args[2], messages, size, false)
+	}
 	consume(args[1], args[2], messages, size, true)
 }

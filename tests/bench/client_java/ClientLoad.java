@@ -52,7 +52,10 @@ public final class ClientLoad {
         String kind = args[0];
         if (kind.startsWith("consume")) {
             int size = kind.equals("consume_batch") ? 32 : 1;
-            consume(args[1], args[2], Long.parseLong(args[5]), size, false);
+            long warmUntil = System.nanoTime() + (long) (Double.parseDouble(args[3]) * 1e9);
+            do {
+                consume(args[1], args[2], Long.parseLong(args[5]), size, false);
+            } while (System.nanoTime() < warmUntil);
             consume(args[1], args[2], Long.parseLong(args[5]), size, true);
         } else {
             produce(kind, args[1], args[2], (long) (Double.parseDouble(args[3]) * 1e9),
