@@ -6,12 +6,15 @@ trial's ``mktemp`` makes its folders in the working directory; trial itself move
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import time_limit
 from tests.interop.kept import end_others
 from tests.rings import RINGS, SLOW, SLOWEST_FIRST, ring_of, share_of
 
@@ -29,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for ring, text in {**RINGS, "fast": "the quick tests of the ring unit"}.items():
         config.addinivalue_line("markers", f"{ring}: {text}")
     config.stash[_LEFT_OUT] = Counter()
+    # Outside of what collects the output of tests: it is lost where the process has to end.
+    time_limit.report_to(os.fdopen(os.dup(2), "w"))
     if config.pluginmanager.hasplugin("xdist"):
         # Else xdist begins with the files that have the most tests, which are quick ones.
         config.option.loadscopereorder = False
@@ -50,6 +55,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return share_of(file.relative_to(_TESTS).as_posix())
 
     return ByShare(config, log)
+
+
+def _limit_s(item: pytest.Item) -> float:
+    module = ".".join(("tests", *Path(_file(item)).with_suffix("").parts))
+    return time_limit.limit_of(module, item.name, getattr(item.cls, "timeout", None)
+                               if isinstance(item, pytest.Function) else None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Limit what runs before a test as well: ``setUpClass``, and servers that a module shares."""
+    with time_limit.limited(f"the set-up of {item.nodeid}", _limit_s(item)):
+        yield
 
 
 @pytest.hookimpl(trylast=True)

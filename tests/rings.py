@@ -124,7 +124,7 @@ SLOW: Final = frozenset((
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
     "plugins/timer/test_store_rows.py",
-    "test_pickling.py", "transaction/test_recent.py",
+    "test_pickling.py", "test_time_limit.py", "transaction/test_recent.py",
 ))
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (

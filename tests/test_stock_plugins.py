@@ -105,8 +105,6 @@ QUIET: Final = {"broadcast_offset", "cold_consumer"}
 class DisabledTests(SynchronousTestCase):
     """A broker as it is installed, but for one plugin."""
 
-    timeout = 120
-
     def test_each_is_known_here(self) -> None:
         """A new stock plugin has to be given what shows that it is on."""
         self.assertEqual(set(DEEDS) | OTHERS | QUIET, set(stock_plugins()))

@@ -87,7 +87,6 @@ class HostileCase(SynchronousTestCase):
     memory is back within ``growth_max_kib`` of where it was.
     """
 
-    timeout = 60
     growth_max_kib = GROWTH_MAX_KIB
 
     def make_servers(self) -> Servers:

@@ -33,8 +33,6 @@ _TOPIC = "full_topic"
 class FullDiskTests(SmallDiskCase):
     """One broker on one small disk; ``stored`` holds what it acknowledged, by queue offset."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         self.stored: dict[int, bytes] = {}
         self.number = 0

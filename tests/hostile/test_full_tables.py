@@ -25,7 +25,6 @@ _A_FRAME = 4000
 class FullTopicTableTests(HostileCase):
     """A topic table with room for no ordinary topic."""
 
-    timeout = 120
     growth_max_kib = 256 * 1024
 
     def make_servers(self) -> Servers:
@@ -70,7 +69,6 @@ class FullTopicTableTests(HostileCase):
 class LockTableTests(HostileCase):
     """As many locks as there may be, of groups that are not there."""
 
-    timeout = 120
     growth_max_kib = 128 * 1024
 
     def make_servers(self) -> Servers:
@@ -102,8 +100,6 @@ class LockTableTests(HostileCase):
 
 class StatisticsTests(HostileCase):
     """Names that a sender writes into properties, and nobody else knows."""
-
-    timeout = 120
 
     def test_forged_origins(self) -> None:
         """Tries that say they come from topics that are not there leave nothing in memory."""

@@ -24,8 +24,6 @@ _SECONDS = 10.0
 class GoneFilesTests(SynchronousTestCase):
     """``twistmq up`` with a thousand bytes of messages."""
 
-    timeout = 60
-
     def check(self, change: Callable[[Path], object], why: str, next_start: str) -> None:
         """Change the store; sends are refused within seconds, the stop and the next start say why.
 

@@ -38,8 +38,6 @@ _SEND: Final = RequestCode.SEND_MESSAGE_V2
 class LogSecretTests(SynchronousTestCase):
     """Servers with accounts and every event written."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-secrets-")
         self.addCleanup(folder.cleanup)

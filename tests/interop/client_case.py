@@ -73,8 +73,6 @@ def _start(name: str, folder: Path, stack: ExitStack) -> Broker:
 class ClientTestCase(JavaTestCase):
     """A test with the three brokers."""
 
-    timeout = 400
-
     def setUp(self) -> None:
         """Start them unless they run."""
         super().setUp()

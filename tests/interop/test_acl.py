@@ -122,8 +122,6 @@ def java_rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
 class ClientTests(AclTestCase):
     """Clients that sign do everything they do without access control, as no administrator."""
 
-    timeout = 300
-
     def java(self, version: str) -> None:
         reason = java_missing(version)
         if reason:
@@ -186,8 +184,6 @@ class ClientTests(AclTestCase):
 
 class AnswerTests(AclTestCase):
     """Both brokers with the same accounts are asked the same."""
-
-    timeout = 180
 
     def compare(self, brokers: tuple[Broker, Broker], different: dict[str, str]) -> None:
         theirs, ours = ({name: (code, self.words(remark)) for name, (code, remark)
@@ -260,8 +256,6 @@ class AnswerTests(AclTestCase):
 
 class MqadminTests(AclTestCase):
     """mqadmin 4.9.4 changes and shows accounts."""
-
-    timeout = 300
 
     def test_same_output(self) -> None:
         """Each command prints of our broker what it prints of Apache's; so do the files."""

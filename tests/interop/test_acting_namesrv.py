@@ -200,8 +200,6 @@ def life(group: Group) -> list[Any]:
 class ActingNamesrvTests(JavaTestCase):
     """One life of a group, at either name server."""
 
-    timeout = 180
-
     def test_notices_routes_and_members(self) -> None:
         """All that is told is the same; the slave with the lowest id stands in."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), heap="256m",

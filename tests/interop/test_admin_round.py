@@ -11,8 +11,6 @@ from tests.interop.servers import Servers, free_port
 class AdminRoundTests(JavaTestCase):
     """`java/AdminRound.java`: 222, 223, 303, 307, 309, 314, 315, 317, 328, 343, 345, 353, 25."""
 
-    timeout = 300
-
     def keeps(self, namesrv: str, port: int) -> None:
         output = java_program(self.version, "AdminRound", namesrv, f"127.0.0.1:{port}")
         self.assertRegex(output, r"ok \d{2,} checks")

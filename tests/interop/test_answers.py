@@ -84,8 +84,6 @@ def start(folder: Path, stack: ExitStack, *settings: str) -> tuple[int, int]:
 class AnswersTests(JavaTestCase):
     """Some hundreds of questions to both brokers."""
 
-    timeout = 120
-
     def brokers(self, *settings: str) -> tuple[int, int]:
         """The ports of brokers of this test's own, Apache's and ours."""
         stack = ExitStack()

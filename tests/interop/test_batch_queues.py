@@ -112,8 +112,6 @@ def find(client: RawClient, topic: str, key: str) -> list[int]:
 class BatchQueueTests(clients.JavaTestCase):
     """Ours and Apache's over one folder."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         super().setUp()
         self.peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",

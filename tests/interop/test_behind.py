@@ -22,8 +22,6 @@ SETTINGS: Final = {"disableConsumeIfConsumerReadSlowly": "true",
 class BehindTests(JavaTestCase):
     """The same checks, of both brokers at once."""
 
-    timeout = 600
-
     def setUp(self) -> None:
         super().setUp()
         self.ours = Servers(self.folder / "ours", "brokerName=broker-a",

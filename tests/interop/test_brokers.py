@@ -25,8 +25,6 @@ CLUSTER = "DefaultCluster"
 class BrokersTests(JavaTestCase):
     """``twistmq up --brokers 4``."""
 
-    timeout = 400
-
     def setUp(self) -> None:
         super().setUp()
         reason = go_missing()

@@ -24,8 +24,6 @@ TOPICS_FILE: Final = Path("store/config/topics.json")
 class CleanTests(JavaTestCase):
     """Each broker over a copy of one store, whose table of topics lacks some."""
 
-    timeout = 300
-
     def exchange(self, folder: Path) -> Exchange:
         return Exchange(folder, free_port(), self.version)
 

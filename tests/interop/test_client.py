@@ -17,7 +17,6 @@ class _ClientTests(JavaTestCase):
     """The client and one Apache pair, started once for a release."""
 
     version = ""
-    timeout = 300
     peer: Peer
 
     def setUp(self) -> None:

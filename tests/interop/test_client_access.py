@@ -117,8 +117,6 @@ def bodies(*names: str) -> list[str]:
 class NamespaceTests(JavaTestCase):
     """Clients name a namespace of the second kind in each request; names stay as they are."""
 
-    timeout = 600
-
     def test_requests_say_the_namespace_as_javas_do(self) -> None:
         """Both brokers keep plain names, so each client gets the other's messages, and so does one
         without a namespace.
@@ -161,7 +159,6 @@ class TokenTests(JavaTestCase):
     """Keys that were lent for a time go with a token, which is signed with the rest."""
 
     version = "4.9.4"
-    timeout = 600
 
     def test_tokens_go_with_each_request_and_are_signed(self) -> None:
         """Apache's 4.9.4 and ours take our requests as they take Java's."""
@@ -195,8 +192,6 @@ class TokenTests(JavaTestCase):
 
 class UserTests(JavaTestCase):
     """Apache's 5.3.3 knows users with passwords, and policies."""
-
-    timeout = 600
 
     def test_a_user_sends_and_consumes_and_a_wrong_password_does_not(self) -> None:
         """The user's name is the access key, the password the secret key."""

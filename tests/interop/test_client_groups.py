@@ -17,8 +17,6 @@ from tests.interop.mixed_group import MixedGroup, both_brokers, change_often, fa
 class MixedGroupTests(JavaTestCase):
     """Two members of Apache's client 5.3.3, one of 4.9.4, and two of ours."""
 
-    timeout = 400
-
     def test_members_of_each_client_share_the_queues(self) -> None:
         """They join, leave and are killed twenty times under load.
 

@@ -24,8 +24,6 @@ from tests.interop.mixed_group import OURS, MixedGroup, both_brokers
 class MemberTests(JavaTestCase):
     """Five hundred messages a second, and handlers that take 20 ms."""
 
-    timeout = 400
-
     def setUp(self) -> None:
         """Start the brokers and the load."""
         super().setUp()

@@ -34,7 +34,6 @@ ROUNDS_SECONDS = 14.0
 class PairTests(JavaTestCase):
     """A topic with four queues at each broker."""
 
-    timeout = 300
     ours: Servers
     apache: Peer
 

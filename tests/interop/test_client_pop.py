@@ -32,8 +32,6 @@ SETTINGS = {"reviveInterval": "100", "enablePropertyFilter": "true"}
 class ApacheTests(JavaTestCase):
     """Apache's broker 5.3.3, started once."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         """Start Apache's name server and broker."""
         super().setUp()
@@ -172,7 +170,6 @@ class OldTests(JavaTestCase):
     """Apache's broker 4.9.4."""
 
     version = "4.9.4"
-    timeout = 200
 
     def test_a_broker_without_pop_is_refused(self) -> None:
         """The error says which release is needed."""
@@ -188,8 +185,6 @@ class OldTests(JavaTestCase):
 
 class MixedTests(JavaTestCase):
     """Two members of Apache's client and two of ours, in one group that pops."""
-
-    timeout = 300
 
     def test_members_share_the_messages_of_apaches_broker(self) -> None:
         """Its topics of retries have the newer kind of names."""

@@ -16,8 +16,6 @@ EVERY = 20
 class ExchangeTests(JavaTestCase):
     """Ours and Apache's over one folder."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         super().setUp()
         self.exchange = Exchange(self.folder, free_port(), self.version, every=EVERY)

@@ -58,8 +58,6 @@ def entries(client: RawClient) -> list[ConsumeQueueData]:
 class ExtensionTests(SynchronousTestCase):
     """Ours and Apache's over one folder."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         reason = clients.java_missing(VERSION)
         if reason:

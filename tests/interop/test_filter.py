@@ -171,8 +171,6 @@ class LibraryTests(JavaTestCase):
 class BrokerTests(JavaTestCase):
     """Both brokers, and one store for both."""
 
-    timeout = 200
-
     def exchange(self, folder: Path, settings: Mapping[str, str] = BITMAPS) -> Exchange:
         return Exchange(folder, free_port(), settings=settings)
 
@@ -232,8 +230,6 @@ class BrokerTests(JavaTestCase):
 
 class ClientTests(JavaTestCase):
     """Apache's Java client 5.3.3 with MessageSelector.bySql: the same checks on both brokers."""
-
-    timeout = 300
 
     def round(self, namesrv: str) -> str:
         return clients.java_round("5.3.3", "filter", namesrv, self.folder / "unused")

@@ -23,8 +23,6 @@ SETTINGS = {"sendThreadPoolQueueCapacity": "50", "defaultTopicQueueNums": "1",
 class FlowControlTests(JavaTestCase):
     """What the producer is told."""
 
-    timeout = 300
-
     def round(self, namesrv: str, broker_port: int, broker_name: str) -> dict[str, int]:
         """Run it; :returns: how often each result came."""
         process = JavaProcess(self.version, "FlowRound", namesrv, TOPIC, str(COUNT), str(AFTER),

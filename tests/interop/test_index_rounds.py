@@ -34,8 +34,6 @@ class Killed(BaseException):
 class IndexRoundTests(JavaTestCase):
     """A round that was not finished hides nothing from Apache's broker."""
 
-    timeout = 300
-
     def test_apache_5_finds_every_key(self) -> None:
         """Those of the rounds before, whose slots are ahead of the header, and those of this."""
         self.assert_all_found("5.3.3")

@@ -28,8 +28,6 @@ COMMITTED: Final = {b"first", b"heir-0", *[b"killed-%d" % n for n in range(0, CO
 class LostProducerTests(JavaTestCase):
     """The same with each broker."""
 
-    timeout = 300
-
     def lose_a_producer(self, namesrv: str, broker: str) -> None:
         # An heir is known to a broker only when it has sent something there.
         heir = JavaProcess(self.version, "TransactionMember", namesrv, TOPIC, GROUP, "heir", "1")

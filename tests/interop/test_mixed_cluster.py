@@ -29,8 +29,6 @@ def name_servers(folder: Path, stack: ExitStack) -> tuple[str, str]:
 class MixedClusterTests(JavaTestCase):
     """A stock client that knows nothing but a name server uses both brokers at once."""
 
-    timeout = 300
-
     def use_both(self, namesrv: str) -> None:
         output = java_round(self.version, "cluster", namesrv, self.folder / "unused")
         self.assertRegex(output, r"ok \d+ checks")

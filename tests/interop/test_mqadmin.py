@@ -118,8 +118,6 @@ def pairs(text: str, separator: str) -> dict[str, str]:
 class MqadminTests(JavaTestCase):
     """One tour of each broker, then a look at each command's output."""
 
-    timeout = 600
-
     def setUp(self) -> None:
         super().setUp()
         apache, ours = reports()
@@ -217,8 +215,6 @@ class MqadminTests(JavaTestCase):
 
 class SweepTests(JavaTestCase):
     """Every command of the groups, by both tools, against both clusters in the same state."""
-
-    timeout = 600
 
     def setUp(self) -> None:
         super().setUp()

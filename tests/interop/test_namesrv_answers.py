@@ -28,8 +28,6 @@ DIFFERENT: Final = {
 class NamesrvAnswersTests(JavaTestCase):
     """Questions about values, registrations, routes, lists and permissions."""
 
-    timeout = 120
-
     def apache(self) -> int:
         """Start Apache's name server; its port."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), heap="256m")

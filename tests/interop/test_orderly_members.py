@@ -156,8 +156,6 @@ class Members:
 class MembersTests(JavaTestCase):
     """The same with each broker."""
 
-    timeout = 600
-
     def ours(self, times: Times) -> tuple[str, str]:
         """Start our broker; addresses of name server and broker."""
         running = Servers(self.folder / "ours", f"orderly.lock_age_max={times.lock_age * 1000:.0f}")

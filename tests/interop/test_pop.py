@@ -20,8 +20,6 @@ ROUND_SETTINGS = {"reviveInterval": "100"}
 class RoundTests(JavaTestCase):
     """Push consumers that pop, receipts, order, retries: one Java program."""
 
-    timeout = 300
-
     def round(self, namesrv: str) -> None:
         output = clients.java_program(self.version, "PopRound", namesrv)
         self.assertRegex(output, r"ok \d{3,} checks")
@@ -47,8 +45,6 @@ GROUP = "popper"
 
 class HandOverTests(JavaTestCase):
     """Messages are in flight when the other broker takes the store over, there and back."""
-
-    timeout = 300
 
     def setUp(self) -> None:
         super().setUp()

@@ -85,8 +85,6 @@ class Broker:
 class KillTests(SynchronousTestCase):
     """A test for each state."""
 
-    timeout = 120
-
     def kill_in(self, state: Callable[[Broker], object], *settings: str) -> Broker:
         """Bring a broker into a state, kill it, let the group consume the rest.
 

@@ -29,7 +29,6 @@ scrape_configs:
 class PrometheusTests(SynchronousTestCase):
     """Programs of Debian's package ``prometheus``."""
 
-    timeout = 120
     if NO_LIBRARY:
         skip = NO_LIBRARY
     elif not (shutil.which("prometheus") and shutil.which("promtool")):

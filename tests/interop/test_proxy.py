@@ -62,7 +62,6 @@ def ours(folder: Path, stack: ExitStack) -> tuple[Servers, Rounds]:
 class RoundCase(SynchronousTestCase):
     """A test that looks at the rounds."""
 
-    timeout = 400
     client = ""
 
     def setUp(self) -> None:
@@ -191,8 +190,6 @@ class BrokerTests(RoundCase):
 
 class ApachesBrokerTests(SynchronousTestCase):
     """The same rounds with Apache's broker behind the proxy."""
-
-    timeout = 600
 
     def long_apaches(self) -> None:
         """The rounds ask nothing of ours that Apache's broker does not do."""

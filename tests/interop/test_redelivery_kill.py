@@ -45,8 +45,6 @@ BODIES = [b"%d" % number for number in range(COUNT)]
 class KillTests(SynchronousTestCase):
     """A test for each state."""
 
-    timeout = 120
-
     def kill_in(self, state: Callable[[RawClient], object], save_ms: int = 100,
                 down_ms: int = 0, delays_ms: Sequence[int] = DELAYS_MS) -> RawClient:
         """Bring a broker into a state, kill it, start the next.

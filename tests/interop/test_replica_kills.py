@@ -11,8 +11,6 @@ KILLS = 2
 class KillTests(JavaTestCase):
     """A SYNC_MASTER and its slave, one of each kind, with 5.3.3."""
 
-    timeout = 400
-
     def check(self, outcome: Outcome) -> None:
         self.assertEqual(outcome.problems, [])
         self.assertEqual(outcome.rounds, KILLS)
@@ -30,7 +28,6 @@ class OldKillTests(JavaTestCase):
     """The same with 4.9.4."""
 
     version = "4.9.4"
-    timeout = 400
 
     def test_kills_of_our_slave(self) -> None:
         """It has all that Apache's master has when it is back, and sends wait for it again."""

@@ -54,8 +54,6 @@ def committed(broker: Replica, group: str) -> int:
 class ReturnTests(JavaTestCase):
     """A member of Apache's client and one of ours, each in a group of its own."""
 
-    timeout = 600
-
     def start_members(self) -> dict[str, LineProcess]:
         """A member of each client."""
         words = (self.group.namesrv.address,)

@@ -9,8 +9,6 @@ from tests.interop.replica_strain import four_slaves
 class FourSlavesTests(JavaTestCase):
     """Two of ours, one of 5.3.3, and one of 4.9.4."""
 
-    timeout = 400
-
     def test_four_slaves(self) -> None:
         """Their logs are the master's, and it says that it has four."""
         self.assertEqual(four_slaves(self.folder, 300).problems, [])

@@ -37,7 +37,6 @@ JAVA_SECONDS = 100.0
 class JavaMasterTests(JavaTestCase):
     """A slave of ours has the tables of a master 5.3.3."""
 
-    timeout = 300
     #: Topic attributes, which 4.9.4 does not have.
     attributes: str | None = "+message.type=FIFO"
 
@@ -140,7 +139,6 @@ class OldJavaMasterTests(JavaMasterTests):
 class JavaSlaveTests(JavaTestCase):
     """A slave 5.3.3 of Apache's has the tables of our master."""
 
-    timeout = 300
     #: Files of tables, below the store's config, with words of what a slave has copied.
     saved_words: Mapping[str, str] = {
         "topics.json": '"T"', "subscriptionGroup.json": '"g"', "consumerOffset.json": "T@g",

@@ -34,8 +34,6 @@ MESSAGES = 5
 class TimesCase(JavaTestCase):
     """A group whose name server is ours."""
 
-    timeout = 500
-
     def setUp(self) -> None:
         super().setUp()
         self.stack = ExitStack()

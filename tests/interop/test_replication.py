@@ -32,8 +32,6 @@ COMMON = {"brokerName": "pair", "mappedFileSizeCommitLog": str(FILE_SIZE),
 class PairCase(JavaTestCase):
     """A master and a slave, one of each kind."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         super().setUp()
         self.stack = ExitStack()

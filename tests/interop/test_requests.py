@@ -21,8 +21,6 @@ class RequestTests(JavaTestCase):
     Rounds of one broker follow each other: each counts all replies that are stored.
     """
 
-    timeout = 300
-
     def asks(self, version: str, namesrv: str) -> None:
         reason = java_missing(version)
         if reason:

@@ -20,8 +20,6 @@ def ours(folder: Path, stack: ExitStack) -> Servers:
 class RoundTests(SynchronousTestCase):
     """The rounds follow each other; those of Java start the same servers again."""
 
-    timeout = 300
-
     def java(self, version: str, serialize_type: str = "JSON") -> None:
         """Both phases of the Java round, with a restart of the servers between them."""
         reason = clients.java_missing(version)

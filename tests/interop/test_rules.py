@@ -10,8 +10,6 @@ from tests.interop.servers import Servers, free_port
 class RulesTests(JavaTestCase):
     """`java/RulesRound.java`: offsets, batches, retries, dead letters, order, sizes."""
 
-    timeout = 300
-
     def keeps(self, namesrv: str, port: int, name: str) -> None:
         output = java_program(self.version, "RulesRound", namesrv, f"127.0.0.1:{port}", name)
         self.assertRegex(output, r"ok \d{3,} checks")

@@ -18,8 +18,6 @@ APACHES = {**DIVERTED, "accessMessageInMemoryMaxRatio": "0"}
 class OurPairTests(JavaTestCase):
     """Both brokers are ours."""
 
-    timeout = 400
-
     def setUp(self) -> None:
         super().setUp()
         self.stack = ExitStack()
@@ -59,8 +57,6 @@ class OurPairTests(JavaTestCase):
 
 class ApachesPairTests(PairCase):
     """Both brokers are Apache's."""
-
-    timeout = 400
 
     def pair(self) -> Pair:
         """Start it, with a broker of ours beside and our name server."""

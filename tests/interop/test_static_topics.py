@@ -45,8 +45,6 @@ def by_ours(namesrv: str, command: str) -> None:
 class StaticTopicCase(JavaTestCase):
     """What is asserted of two brokers, broker-a and broker-b, whoever's they are."""
 
-    timeout = 600
-
     def producer(self, namesrv: str, prefix: str) -> list[list[str]]:
         """Run a producer; :returns: what it told, in words."""
         printed = java_program(self.version, "StaticProducer", namesrv, TOPIC, "static_producer",

@@ -80,8 +80,6 @@ class Broker:
 class KillTests(SynchronousTestCase):
     """A test for each state."""
 
-    timeout = 120
-
     def kill_in(
         self, state: Callable[[Broker], object], *settings: str
     ) -> tuple[Counter[bytes], Counter[bytes]]:

@@ -41,8 +41,6 @@ def rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
 class RoundTests(JavaTestCase):
     """Delays, times, rolls, taking back, refusals: one Java program."""
 
-    timeout = 300
-
     def test_java_client_5_3_3_sends_timed_messages_to_our_broker(self) -> None:
         """Client 5.3.3 with our broker."""
         self.assertRegex(kept(self, rounds)["ours"].result(), r"ok \d{3,} checks")
@@ -69,8 +67,6 @@ class HandOverTests(JavaTestCase):
 
     ``twistmq store check`` finds the store whole beside each broker and after the end of each.
     """
-
-    timeout = 300
 
     def setUp(self) -> None:
         super().setUp()

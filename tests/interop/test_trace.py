@@ -51,8 +51,6 @@ WANTED: Final = {
 class TraceTests(JavaTestCase):
     """One round of the client 5.3.3 a test."""
 
-    timeout = 600
-
     def ours(self, *settings: str) -> str:
         """Start our broker; the name server."""
         running = Servers(self.folder / "ours", "brokerIP1=127.0.0.1", *settings)

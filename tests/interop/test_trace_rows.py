@@ -38,8 +38,6 @@ def shown(time: datetime) -> str:
 class TraceRowTests(JavaTestCase):
     """One round of the Java client 5.3.3."""
 
-    timeout = 600
-
     def long_rows_are_what_the_tool_prints(self) -> None:
         """Each message's sends and consumptions; and of transactions what it does not print."""
         spark = spark_session()

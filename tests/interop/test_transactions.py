@@ -43,8 +43,6 @@ def rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
 class RoundTests(JavaTestCase):
     """Commit, rollback, questions, another producer of the group, giving up: one Java program."""
 
-    timeout = 300
-
     def ours(self, version: str) -> None:
         reason = clients.java_missing(version)
         if reason:
@@ -69,8 +67,6 @@ class RoundTests(JavaTestCase):
 
 class HandOverTests(JavaTestCase):
     """One broker leaves half messages open, the other one finishes them."""
-
-    timeout = 300
 
     def setUp(self) -> None:
         super().setUp()

@@ -37,8 +37,6 @@ def bodies(times: dict[int, int]) -> dict[bytes, int]:
 class KillTests(SynchronousTestCase):
     """A test for each state."""
 
-    timeout = 120
-
     def kill_in(self, state: Callable[[Producer], object], *settings: str) -> Counter[bytes]:
         """Bring a broker into a state, kill it, let the next one finish.
 

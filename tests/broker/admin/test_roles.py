@@ -18,8 +18,6 @@ from twistmq.broker.testing import RunningBroker, running_broker
 class CommandTests(SynchronousTestCase):
     """The commands, and what they do to two brokers of one name."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         stack = self.stack = ExitStack()
         self.addCleanup(stack.close)

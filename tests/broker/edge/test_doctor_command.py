@@ -32,8 +32,6 @@ from twistmq.broker.testing import running_broker
 class DoctorTestCase(SynchronousTestCase):
     """``self.folder`` is empty, ``self.port`` free."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-doctor-")
         self.addCleanup(folder.cleanup)

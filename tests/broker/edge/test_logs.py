@@ -182,8 +182,6 @@ class FileObserverTests(SynchronousTestCase):
 class LiveTests(SynchronousTestCase):
     """A process whose levels a tool changes."""
 
-    timeout = 60
-
     def test_change_by_request(self) -> None:
         """From the answer on; only the part that is named, and what was asked of the settings."""
         folder = tempfile.TemporaryDirectory(prefix="twistmq-logs-")

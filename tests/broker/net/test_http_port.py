@@ -51,8 +51,6 @@ class _Echo(Resource):
 class HttpPortTests(SynchronousTestCase):
     """A port on a reactor of its own."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         self.thread = thread = ReactorThread()
         self.addCleanup(thread.stop)

@@ -97,7 +97,6 @@ class _Flood(Protocol):
 class StreamPortsCase(SynchronousTestCase):
     """Ports and connections on a reactor of their own."""
 
-    timeout = 60
     encrypted = False
     settings: Mapping[str, str] = {}
 

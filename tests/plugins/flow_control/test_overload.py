@@ -27,8 +27,6 @@ class Slow:
 class OverloadTests(SynchronousTestCase):
     """Sends that nobody waits for the answers of."""
 
-    timeout = 60
-
     def flood(self, client: RawClient) -> list[tuple[int, str]]:
         """Send many at once; :returns: code and remark of each answer."""
         opaques = range(10_000, 10_000 + COUNT)

@@ -25,7 +25,6 @@ ACTING = {"enableSlaveActingMaster": "true", "totalReplicas": "2", "slaveReadEna
 class ActingPairCase(SynchronousTestCase):
     """A name server, and brokers of the name "pair"."""
 
-    timeout = 120
     namesrv_settings = ("supportActingMaster", "notifyMinBrokerIdChanged")
     settings: ClassVar[dict[str, str]] = {}
 

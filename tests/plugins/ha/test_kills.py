@@ -17,8 +17,6 @@ CUTS = 5
 class KillTests(SynchronousTestCase):
     """A SYNC_MASTER and its slave, in processes of their own."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)

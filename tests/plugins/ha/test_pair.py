@@ -19,8 +19,6 @@ from twistmq.plugins import ha
 class PairCase(SynchronousTestCase):
     """A test with a master beside a name server, and its slaves."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)

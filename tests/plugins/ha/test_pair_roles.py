@@ -37,8 +37,6 @@ from twistmq.plugins import timer
 class PairCase(SynchronousTestCase):
     """A name server, and brokers of the name "pair"."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)

@@ -27,8 +27,6 @@ UNHEALTHY_SECONDS, SPARE_SECONDS = 30, 30
 class RemovedRangeTests(SynchronousTestCase):
     """A master that keeps no old file, and a slave with pages of its health."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)

@@ -33,8 +33,6 @@ _RESET = struct.pack("ii", 1, 0)
 class StrainTests(SynchronousTestCase):
     """Short forms; the memory of the master is measured."""
 
-    timeout = 300
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)

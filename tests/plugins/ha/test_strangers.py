@@ -19,8 +19,6 @@ from twistmq.plugins import ha
 class StrangersTests(SynchronousTestCase):
     """A SYNC_MASTER that waits for one slave, and others that connect."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)

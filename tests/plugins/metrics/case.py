@@ -36,7 +36,6 @@ def samples_of(text: str) -> Samples:
 class MetricsTestCase(SynchronousTestCase):
     """``broker`` is started by ``start``; it is stopped at the end."""
 
-    timeout = 60
     if NO_LIBRARY:
         skip = NO_LIBRARY
 

@@ -31,8 +31,6 @@ A, B, TOPIC = "broker-a", "broker-b", "S"
 class CommandTests(SynchronousTestCase):
     """The commands, and what they do to two brokers."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         stack = ExitStack()
         self.addCleanup(stack.close)

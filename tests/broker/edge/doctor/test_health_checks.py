@@ -22,8 +22,6 @@ def settings_for(address: str) -> Settings:
 class HealthTests(SynchronousTestCase):
     """Each fault is a finding, in the broker's words."""
 
-    timeout = 60
-
     def test_a_broker_that_is_well_and_one_that_is_not(self) -> None:
         """Both run."""
         with running_broker() as broker:

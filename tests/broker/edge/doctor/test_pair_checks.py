@@ -57,8 +57,6 @@ class MasterTests(SynchronousTestCase):
 class SlaveTests(SynchronousTestCase):
     """A slave, beside a master that runs."""
 
-    timeout = 60
-
     def of_slave(self, master: RunningBroker, **settings: str) -> list[Finding]:
         return findings(brokerRole="SLAVE", brokerId="1", namesrvAddr=master.namesrv_address,
                         **settings)

@@ -21,8 +21,6 @@ from twistmq.broker.testing import running_broker
 class TlsTests(SynchronousTestCase):
     """A server with a certificate."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-doctor-")
         self.addCleanup(folder.cleanup)
