@@ -185,7 +185,8 @@ class Kernel:
     async def _start(self) -> None:
         """The part of a start that has a store to close when it fails."""
         self.topic_config.make_again(
-            self.store.queues.ids_by_topic(), self.store.queues.has_batch_queues)
+            self.store.queues.ids_by_topic(), self.store.queues.has_batch_queues,
+            is_slave=self.is_slave)
         self.store.start()
         self.providers.resolve(self.hooks)
         validators = self.hooks.collect_access_validators()

@@ -145,7 +145,8 @@ class QueueLocks:
                           client=client_id, group=group, queue=taken[0][0], holder=taken[0][1],
                           more=_and_more(taken))
         if refused:
-            self.log.warn("{client} of {group} does not get {queue}{more}: {holder} holds it",
+            # As it is for a moment when the queues of a group are divided anew.
+            self.log.info("{client} of {group} does not get {queue}{more}: {holder} holds it",
                           client=client_id, group=group, queue=refused[0][0],
                           holder=refused[0][1], more=_and_more(refused))
         if left_out:
@@ -181,7 +182,8 @@ class QueueLocks:
             self.log.info("{client} of {group} unlocks {queue}{more}", client=client_id,
                           group=group, queue=given[0], more=_and_more(given))
         if others:
-            self.log.warn("{client} of {group} unlocks {queue}{more}, but {holder} holds the lock",
+            # As it is after a restart of this broker, which forgets the locks.
+            self.log.info("{client} of {group} unlocks {queue}{more}, but {holder} holds the lock",
                           client=client_id, group=group, queue=others[0][0],
                           holder=others[0][1], more=_and_more(others))
 

@@ -336,8 +336,8 @@ class HalfQueue:
             self._advance()
             return True
         broker.stats.messages_put([record])
-        self.log.warn("half message {key} of {topic} is given up: its producers were asked "
-                      "{checks} times", key=properties.get(names.UNIQ_KEY),
+        self.log.warn("half message {key} of {topic} is given up after {checks} checks: no "
+                      "producer said how it ended", key=properties.get(names.UNIQ_KEY),
                       topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
         self._metrics.add({properties.get(names.REAL_TOPIC, ""): -1})
         self._advance()

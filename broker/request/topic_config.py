@@ -134,7 +134,8 @@ class TopicConfigTable(SavedTable):
         self._was_saved = self._file.load(self._decode)
 
     def make_again(self, queues: Mapping[str, Collection[int]],
-                   is_batch: Callable[[str], bool], *, of_lost_master: bool = False) -> None:
+                   is_batch: Callable[[str], bool], *, of_lost_master: bool = False,
+                   is_slave: bool = False) -> None:
         """Look at topics that have queues and are not in the table; none loses its queues.
 
         Where nothing was saved, as when the folder ``config`` was removed, they are made again,
@@ -147,6 +148,7 @@ class TopicConfigTable(SavedTable):
         :param queues: ids of queues by topic.
         :param is_batch: whether a topic's queues are batch queues.
         :param of_lost_master: whether this broker takes the place of its master now.
+        :param is_slave: whether the topics are a master's, from whom they are copied.
         """
         unknown = sorted(topic for topic in queues
                          if topic not in self.table and not topic_names.is_light(topic)
@@ -154,6 +156,11 @@ class TopicConfigTable(SavedTable):
         if not unknown:
             return
         names = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
+        if self._was_saved and is_slave:
+            # Its master's topics come later than the log.
+            self.log.info("{count} topics have queues but no configuration yet: {names}",
+                          count=len(unknown), names=names)
+            return
         if self._was_saved and not of_lost_master:
             self.log.warn(
                 "{count} topics have queues but no configuration: {names}. To read their messages, "

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.api import BrokerError, StoreError
+from twistmq.broker.api.errors import RemotingError
 from twistmq.plugins.ha.guard import Guard, LogsDiffer
 from twistmq.plugins.ha.links import CLOSED, MasterLink
 from twistmq.plugins.ha.rate import ByteRate
@@ -38,6 +39,10 @@ _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
 _PAUSE_DIFFER_MS: Final = 20_000
 #: Why a master may close a connection at once.
 _UNHEARD: Final = "before it sent anything; a master does so whose ha.peers do not list this host"
+
+
+class _NoMasterError(BrokerError):
+    """There is no master, or none that answers name servers."""
 
 
 class Follower:
@@ -62,6 +67,8 @@ class Follower:
         self._heard_ms = self._now_ms()
         #: Why there is no connection, as it was said in the log; empty: there is one.
         self.fault = ""
+        #: Whether that was a warning, which what passes by itself is only when it lasts.
+        self._has_warned = False
         #: Whether the last connection ended before the master sent anything.
         self._was_shut_out = False
         #: Where the last whole message ended when bytes of the master could not be kept; None: all
@@ -155,7 +162,10 @@ class Follower:
                 self._connected(self._store.commit_log.max_offset)
             if self.link.tick():
                 self._try_ms = now_ms
-        elif self._trying is None and now_ms >= self._try_ms:
+            return
+        if self.fault and not self._has_warned and self._is_overdue:
+            self._warn()
+        if self._trying is None and now_ms >= self._try_ms:
             self._trying = trying = Deferred.fromCoroutine(self._try())
             trying.addBoth(self._tried)
 
@@ -166,12 +176,13 @@ class Follower:
             return
         if result.check(LogsDiffer):
             self.differs = True
-            self._failed(str(result.value), _PAUSE_DIFFER_MS)
+            self._failed(str(result.value), _PAUSE_DIFFER_MS, may_pass=False)
             return
         if not result.check(BrokerError):
             self.log.failure("the connection to the master failed", result)
         self._broker.host.register_soon()
-        self._failed(str(result.value), self._pause())
+        self._failed(str(result.value), self._pause(),
+                     may_pass=result.check(RemotingError, _NoMasterError) is not None)
 
     async def _try(self) -> None:
         """Look at the master and connect.
@@ -180,7 +191,7 @@ class Follower:
         """
         master = self._master
         if not master.replication or not master.requests:
-            raise BrokerError("no name server knows a master")
+            raise _NoMasterError("no name server knows a master")
         requests = master.requests
         offset = await self._guard.prepare(requests)
         await self._connect(master.replication_of(self._guard.replication), offset, requests)
@@ -230,19 +241,38 @@ class Follower:
         self._note_heard(link)
         if link.is_refused and self._refused_at is None:
             self._refused_at = self._store.raw.whole_offset
+        may_pass = link.is_heard and why == CLOSED
         if not link.is_heard and why == CLOSED:
             self._was_shut_out = True
             why = f"{why} {_UNHEARD}"
         if self._runs:
-            self._failed(f"the connection to {self.address} is lost: {why}", self._pause())
+            self._failed(f"the connection to {self.address} is lost: {why}", self._pause(),
+                         may_pass=may_pass)
 
-    def _failed(self, why: str, pause_ms: int) -> None:
-        """Say why there is no connection, unless that was said, and wait."""
+    def _failed(self, why: str, pause_ms: int, *, may_pass: bool) -> None:
+        """Say why there is no connection, unless that was said, and wait.
+
+        :param may_pass: whether it is what the start or the stop of a master looks like.
+        """
         self._try_ms = max(self._try_ms, self._now_ms() + pause_ms)
         # Before the first registration there is nothing to say.
-        if why != self.fault and (self._master.is_told or self._master.replication):
-            self.fault = why
-            self.log.warn("the master is not followed: {why}", why=why)
+        if why == self.fault or not (self._master.is_told or self._master.replication):
+            return
+        self.fault = why
+        if may_pass and not self._is_overdue:
+            self._has_warned = False
+            self.log.info("the master is not followed at the moment: {why}", why=why)
+        else:
+            self._warn()
+
+    @property
+    def _is_overdue(self) -> bool:
+        """Whether the master was not heard for so long that an operator should look."""
+        return self._now_ms() - self._heard_ms >= FAULT_AFTER_MS
+
+    def _warn(self) -> None:
+        self._has_warned = True
+        self.log.warn("the master is not followed: {why}", why=self.fault)
 
     def _pause(self) -> int:
         """How long to wait before the next try, ms; longer each time."""

@@ -20,6 +20,7 @@ from twistmq.broker.api import BrokerError
 from twistmq.broker.api.wire import MASTER_ID
 from twistmq.plugins.ha.acting_settings import ACTING
 from twistmq.plugins.ha.returning import take_back
+from twistmq.plugins.ha.settings import FAULT_AFTER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +58,9 @@ class PreOnline:
         self._done: set[str] = set()
         #: Why it is not registered yet, as the log was told.
         self.fault = ""
+        #: Since when it waits, and whether the log has a warning of the fault.
+        self._since_ms = broker.steady.awake_ms()
+        self._has_warned = False
 
     def step(self, _: int = 0) -> Deferred[None] | None:
         """Go on with it; periodic."""
@@ -84,9 +88,13 @@ class PreOnline:
             await registered
 
     def _say(self, fault: str) -> None:
-        if fault != self.fault:
-            self.fault = fault
-            self.log.warn("this broker does not register yet: {fault}", fault=fault)
+        """Tell the log, in a warning when it lasts: at first each broker waits for the others."""
+        is_overdue = self._broker.steady.awake_ms() - self._since_ms >= FAULT_AFTER_MS
+        if fault == self.fault and self._has_warned >= is_overdue:
+            return
+        self.fault, self._has_warned = fault, is_overdue
+        write = self.log.warn if is_overdue else self.log.info
+        write("this broker does not register yet: {fault}", fault=fault)
 
     async def _slave_waits(self, members: Mapping[int, str]) -> str:
         """:returns: why it cannot register; empty: it can."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Slaves"]
 
+#: Why connections end at a stop.
+STOPS: Final = "this broker stops"
 #: Connections that have not reported yet; more close the oldest of them.
 _UNREPORTED_MAX: Final = 64
 #: Connections of one host that have reported; more close the oldest of them.
@@ -83,6 +85,9 @@ class Slaves:
         self._lines: OrderedDict[tuple[str, str], LineRate] = OrderedDict()
         #: Since when slaves are lacking that sends wait for; 0: none is lacking.
         self._lacking_ms = 0
+        #: Slaves that closed their connection and may come back: since when, and "host:port", by
+        #: host.
+        self._gone: dict[str, tuple[int, str]] = {}
         self.waits = ReplicaWaits(broker, self._acked)
         self._stage = self.waits.stage()
 
@@ -136,12 +141,13 @@ class Slaves:
     def stop(self) -> Deferred[None] | None:
         """Listen no more; the connections are closed."""
         port, self._port = self._port, None
-        self.end_all("this broker stops")
+        self.end_all(STOPS)
         return None if port is None else port.stop()
 
     def role_changed(self) -> None:
         """A slave has no slaves of its own here; a master has new ones."""
         self.end_all("the role of this broker changed")
+        self._gone.clear()
         self.waits.release()
         self._set_stage()
 
@@ -183,6 +189,7 @@ class Slaves:
         if is_first:
             self._say(self.log.info, link.peer, "slave {peer} has the log up to {offset} and goes "
                       "on at {next}", offset=link.sender.acked, next=link.sender.next_offset)
+            self._gone.pop(link.host, None)
             self._look_at_others(link)
             self._set_wake()
         self.waits.reported()
@@ -206,7 +213,15 @@ class Slaves:
                 self._say(self.log.warn, link.peer, "a connection of {peer} to the port for "
                           "slaves is closed: {why}", why=why)
             return
-        self._say(self.log.warn, link.peer, "slave {peer} is gone: {why}", why=why)
+        if why == STOPS:
+            self.log.info("the connection of slave {peer} is closed: {why}", peer=link.peer,
+                          why=why)
+        elif why == CLOSED:
+            # As a slave does that is stopped and started again.
+            self._say(self.log.info, link.peer, "slave {peer} is gone: {why}", why=why)
+            self._gone.setdefault(link.host, (self._now_ms(), link.peer))
+        else:
+            self._say(self.log.warn, link.peer, "slave {peer} is gone: {why}", why=why)
         self._set_wake()
         self.waits.reported()
 
@@ -258,10 +273,20 @@ class Slaves:
         for link in list(self._links):
             link.tick()
         self.waits.expire()
+        self._look_for_gone()
         if self._lacking():
             self._lacking_ms = self._lacking_ms or self._now_ms()
         else:
             self._lacking_ms = 0
+
+    def _look_for_gone(self) -> None:
+        """Say which slaves have not come back."""
+        now_ms = self._now_ms()
+        for host, (since_ms, peer) in list(self._gone.items()):
+            if now_ms - since_ms >= FAULT_AFTER_MS:
+                del self._gone[host]
+                self.log.warn("slave {peer} has been gone for {seconds} s", peer=peer,
+                              seconds=(now_ms - since_ms) // 1000)
 
     def _lacking(self) -> int:
         """How many slaves are not there that sends wait for."""

@@ -195,8 +195,10 @@ class TableCopies:
 
     def _failed(self, outage: Outage, address: str, names: str, error: Exception) -> None:
         if outage.begins():
-            self.log.warn("the master at {address} does not give {names}: {error}",
-                          address=address, names=names, error=str(error))
+            # Of a master that is not there the follower says so, in a warning when it lasts.
+            write = self.log.warn if self._broker.identity.has_master else self.log.info
+            write("the master at {address} does not give {names}: {error}", address=address,
+                  names=names, error=str(error))
 
     def _is_shorter(self, address: str, end: int, own_end: int) -> bool:
         """Whether the master lacks messages that are here: so may its tables."""
