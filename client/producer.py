@@ -20,7 +20,7 @@ from twistmq.client.core.recalls import recall
 from twistmq.client.core.replies import prepare_request, request
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import Closed
-from twistmq.client.futures import RunningFuture, finish
+from twistmq.client.futures import RunningFuture
 from twistmq.client.messages import (
     Message,
     MessageQueue,
@@ -290,4 +290,6 @@ class _Sent(RunningFuture[SendResult]):
         self._room.give(self._size)
         if isinstance(outcome, Exception):
             self._room.failed(self, 1, outcome)
-        finish(self, outcome)
+            self.set_exception(outcome)
+        else:
+            self.set_result(outcome)

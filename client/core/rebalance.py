@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, RemotingError
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import GetConsumerListByGroupResponseBody, MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
@@ -287,28 +287,44 @@ class Rebalance(Generic[T]):
             self.beginnings.seen(topic, ())
 
     async def _members(self, route: Route) -> list[str] | None:
-        """The members of the group, as a broker of the topic knows them; None without an answer."""
+        """The members of the group, as a broker of the topic knows them; None without an answer.
+
+        All brokers know all members, so one that does not answer gives way to another, and leaves
+        time for it.
+        """
         names = sorted({queue.broker_name for queue in route.read_queues})
         if route.owners:
             names = sorted(set(route.owners.values()))
         if not names:
             return None
-        name = names[self._client.randrange(len(names))]
+        first = self._client.randrange(len(names))
+        asked = [names[first], *([names[(first + 1) % len(names)]] if len(names) > 1 else [])]
+        errors: list[str] = []
+        for name in asked:
+            try:
+                members = await self._members_at(name, _MEMBERS_TIMEOUT_MS / len(asked))
+            except (RemotingError, NoRoute) as error:
+                errors.append(str(error))
+            except BrokerError as error:
+                errors.append(str(error))
+                break
+            else:
+                self.differences.has_others = len(members) > 1
+                self._client.tasks.spawn(self.differences.look(name), "subscriptions of the group")
+                return members
+        log.warning("the members of group %s are not known now: %s", self._member.group,
+                    "; ".join(errors))
+        return None
+
+    async def _members_at(self, name: str, timeout_ms: float) -> list[str]:
+        """The members of the group, as one broker knows them; :raises BrokerError: without them."""
         header = GetConsumerListByGroupRequestHeader(consumer_group=self._member.group)
-        try:
-            address = self._client.routes.reader(name)
-            reply = await self._client.engine.invoke(
-                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header,
-                timeout_ms=_MEMBERS_TIMEOUT_MS)
-            if reply.code != ResponseCode.SUCCESS:
-                raise refusal(reply.code, reply.remark, address)
-            members = GetConsumerListByGroupResponseBody.decode_reply(reply.body).consumer_id_list
-        except BrokerError as error:
-            log.warning("the members of group %s are not known now: %s", self._member.group, error)
-            return None
-        self.differences.has_others = len(members) > 1
-        self._client.tasks.spawn(self.differences.look(name), "subscriptions of the group")
-        return members
+        address = self._client.routes.reader(name)
+        reply = await self._client.engine.invoke(
+            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, timeout_ms=timeout_ms)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        return GetConsumerListByGroupResponseBody.decode_reply(reply.body).consumer_id_list
 
     # --- queues that go
 

@@ -202,20 +202,25 @@ class Sending(msgspec.Struct):
         except NoRoute as error:
             self._ended(error)
             return
-        self._time_ms = self._share_ms(route)
+        brokers = route.write_brokers
+        self._time_ms = (self._deadline_ms - self._begin_ms if len(brokers) == 1
+                         else self._share_ms(brokers))
         if sender.gates:
             gate = sender.gates.get(name)
             if gate is not None and not gate.is_open:
                 self._target = queue
                 gate.wait(self)
                 return
-        self._send_to(address, queue)
+        if message.is_timed:
+            self._send_timely(address, queue)
+        else:
+            self._write(address, queue)
 
-    def _share_ms(self, route: Route) -> float:
+    def _share_ms(self, brokers: Collection[str]) -> float:
         """The time of an attempt: a share, while other brokers can be tried after it."""
-        left_ms = max(self._deadline_ms - self._begin_ms, 0.0)
-        sender, brokers = self._sender, route.write_brokers
-        if len(brokers) > 1 and self._is_free:
+        left_ms = self._deadline_ms - self._begin_ms
+        if self._is_free:
+            sender = self._sender
             shares = min(sender.options.retries + 1 - self._tries,
                          sender.untried(brokers, self._failed() if self._attempts else ()))
             if shares > 1:
@@ -247,7 +252,10 @@ class Sending(msgspec.Struct):
             return
         assert self._target is not None
         self._time_ms = self._left_ms()
-        self._send_to(address, self._target)
+        if self._message.is_timed:
+            self._send_timely(address, self._target)
+        else:
+            self._write(address, self._target)
 
     def late(self) -> None:
         """See ``Waiting``."""
@@ -261,12 +269,13 @@ class Sending(msgspec.Struct):
         else:
             self._fail(self._attempts[-1].error)
 
-    def _send_to(self, address: str, queue: MessageQueue) -> None:
-        message, client = self._message, self._sender.client
-        if message.is_timed and not client.versions.get(address, 0) >= TIMER_VERSION_MIN:
+    def _send_timely(self, address: str, queue: MessageQueue) -> None:
+        """Send a message that has a time, for which the version of its broker matters."""
+        client = self._sender.client
+        if client.versions.get(address, 0) >= TIMER_VERSION_MIN:
+            self._write(address, queue)
+        else:
             client.tasks.spawn(self._send_timed(address, queue), "version for a timed message")
-            return
-        self._write(address, queue)
 
     async def _send_timed(self, address: str, queue: MessageQueue) -> None:
         """Send a timed message once its broker is known to have a timer."""
@@ -553,7 +562,13 @@ class Sender:
             raise NoRoute(route.write_fault)
         if message.sharding_key:
             return by_hash(queues, message.sharding_key)
-        return self.choice.choose(queues, failed, self.client.tasks.now_ms)
+        now_ms = self.client.tasks.now_ms
+        if route.owners and (failed or self.faults.is_active):
+            # Logical queues do not name their broker.
+            queues = [queue for queue in queues
+                      if route.owners[queue] not in failed
+                      and self.faults.is_available(route.owners[queue], now_ms)] or queues
+        return self.choice.choose(queues, failed, now_ms)
 
     def untried(self, brokers: Collection[str], failed: Collection[str]) -> int:
         """How many brokers a send can still go to: those that did not fail and are not left out."""

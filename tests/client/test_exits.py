@@ -104,6 +104,19 @@ producer.send_oneway("T", b"x" * 1000)
 
         return self.in_thread(run)
 
+    def test_the_end_of_a_transaction_goes_out(self) -> Deferred[Any]:
+        """The broker needs not ask: the message is delivered at once."""
+        def run() -> None:
+            done = self.run_program(BLOCKING + """
+producer = Producer(WHERE, on_check=lambda message: None)
+with producer.transaction("T", b"paid"):
+    pass
+""")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.wait_stored(1)
+
+        return self.in_thread(run)
+
     def wait_stored(self, count: int) -> None:
         """Wait for messages without an answer."""
         deadline = time.monotonic() + 10

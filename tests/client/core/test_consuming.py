@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.core.box import Answer
+from tests.client.core.box import Answer, route
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingError
@@ -682,6 +682,18 @@ class RebalanceTests(SynchronousTestCase):
         box.notify()
         box.advance(10)
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 4)
+
+    def test_a_broker_that_hangs_does_not_keep_the_members_from_a_new_one(self) -> None:
+        """Another broker of the topic says who is in the group, within the same time."""
+        box = GroupBox(self.broker)
+        silent = "10.0.0.8:10911"
+        box.route = route({"0hangs": silent, "a": BROKER})
+        box.servers[silent] = lambda command: None
+        self.broker.members["g"].add("10.0.0.0@other")
+        box.run(box.member.start())
+        box.advance(3600)
+        held = {each.queue.broker_name for each in box.member.held.values()}
+        self.assertIn("a", held)
 
     def losing(self, **options: Any) -> tuple[GroupBox, Batch[bytes]]:
         """A member that is giving two queues up; :returns: it, and what runs of one of them."""

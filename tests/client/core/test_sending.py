@@ -13,6 +13,7 @@ from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.bodies import TopicQueueMappingInfo
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.properties import UNIQ_KEY, WAIT, parse_properties
 from twistmq.client.core.outgoing import ProducerOptions
@@ -315,6 +316,19 @@ class HangTests(SendCase):
         took = [self.took() for _ in range(3)]
         self.assertEqual({name for name, _ in took}, {"c"})
         self.assertLess(max(time for _, time in took), 2100)
+
+    def test_a_static_topic_has_it_left_out_by_the_owner_of_its_queues(self) -> None:
+        """Its logical queues have another name of a broker."""
+        data = route({"a": A, "b": B})
+        data.topic_queue_mapping_by_broker = {
+            name: TopicQueueMappingInfo(topic="S", scope="s", bname=name, epoch=1, total_queues=2,
+                                        curr_id_map={number: 0})
+            for number, name in enumerate("ab")}
+        self.box.servers[NAMESRV] = routes({"S": data})
+        took = [self.took(topic="S") for _ in range(4)]
+        self.assertEqual({name for name, _ in took}, {"b"})
+        self.assertLess(sum(time for _, time in took), 1600)
+        self.assertEqual(self.sends(A), 1)
 
     def test_the_bound_of_an_attempt_is_an_option(self) -> None:
         """As sendMsgMaxTimeoutPerRequest of Apache's client."""
