@@ -29,9 +29,11 @@ class RunnerTests(SynchronousTestCase):
         self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.folder.mkdir()
         if runner == "pytest":
-            wanted = [f"{ROOT}/tests/hanging.py::" + name.replace(".", "::") for name in names]
+            wanted = [f"{ROOT}/tests/hanging.py::" + name.replace(".", "::") for name in names
+                      if not name.startswith("-")]
         else:
-            wanted = [f"tests.hanging.{name}" for name in names]
+            wanted = [f"tests.hanging.{name}" for name in names if not name.startswith("-")]
+        wanted = [*(name for name in names if name.startswith("-")), *wanted]
         process = subprocess.run(
             [sys.executable, *RUNNERS[runner], *wanted], cwd=self.folder, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False,
@@ -73,6 +75,18 @@ class RunnerTests(SynchronousTestCase):
                 self.assertIn(f"ReactorTests.test_{name} did not end within 2 s", out)
             self.assertTrue((self.folder / "passed_too").exists(), msg=out)
             self.assertIn("in wait_in_a_thread", out)
+
+    def test_workers(self) -> None:
+        """Each runner tells what its workers found, whatever threads are left in them."""
+        names = [f"BlockingTests.test_{name}"
+                 for name in ("lock_that_another_thread_has", "passes")]
+        for runner, option, end in (("pytest", "-n1", "1 failed, 1 passed"),
+                                    ("trial", "-j1", "FAILED (errors=1, successes=1)")):
+            status, out = self.run_tests(runner, option, *names)
+            self.assertEqual(status, 1, msg=out)
+            self.assertIn(end, out)
+            self.assertIn("lock_that_another_thread_has did not end within 1 s", out)
+            self.assertNotIn("ProcessTerminated", out)
 
     def test_what_no_alarm_interrupts(self) -> None:
         """The process ends, and says where it was."""
