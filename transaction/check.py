@@ -293,9 +293,17 @@ class HalfQueue:
         group = properties.get(names.PGROUP, "")
         topic = properties.get(names.REAL_TOPIC, "")
 
+        #: The answers by account and host: a group may have thousands of members.
+        known: dict[tuple[object, str], bool] = {}
+
         def may_be_asked(client: Client) -> bool:
-            """Whoever is asked gets the message: differs from Apache, which asks every member."""
-            return self._broker.may_publish(client.owner, client.channel.remote_address, topic)
+            """Whether a producer may see the message; in Apache's broker every member may."""
+            address = client.channel.remote_address
+            key = client.owner, address.rpartition(":")[0]
+            may = known.get(key)
+            if may is None:
+                may = known[key] = self._broker.may_publish(client.owner, address, topic)
+            return may
 
         producer = self._broker.clients.available_producer(group, may_be_asked)
         if producer is None:

@@ -164,11 +164,13 @@ class ClientTable:
         :param may_be_asked: the producers that count; None: all of them.
         """
         clients = [client for client in self.producers.get(group, {}).values()
-                   if client.channel.active and (may_be_asked is None or may_be_asked(client))]
-        if not clients:
-            return None
-        self._next_producer += 1
-        return clients[self._next_producer % len(clients)]
+                   if client.channel.active]
+        for _ in clients:
+            self._next_producer += 1
+            client = clients[self._next_producer % len(clients)]
+            if may_be_asked is None or may_be_asked(client):
+                return client
+        return None
 
     def groups_consuming(self, topic: str) -> list[str]:
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]

@@ -232,6 +232,21 @@ class ProducerTests(TableCase):
         self.peers[1].active = False
         self.assertIsNone(self.table.available_producer("P"))
 
+    def test_available_producer_that_may_be_asked(self) -> None:
+        """Each in turn of those that may; a question is asked about no more than are needed."""
+        for number in (1, 2, 3):
+            self.table.register_producer("P", self.client(number))
+        asked: list[str] = []
+
+        def is_odd(client: Client) -> bool:
+            asked.append(client.client_id)
+            return client.client_id != "c2"
+
+        found = [self.table.available_producer("P", is_odd) for _ in range(8)]
+        self.assertEqual({client.client_id for client in found if client}, {"c1", "c3"})
+        self.assertLessEqual(len(asked), 12)
+        self.assertIsNone(self.table.available_producer("P", lambda client: False))
+
 
 class ExpiryTests(TableCase):
     """Clients that say nothing for too long."""
