@@ -120,7 +120,7 @@ class ConfigFile:
                 raise damaged from None
 
     def keep_refused(self, data: bytes) -> str:
-        """Keep what a start leaves out, for whoever looks into it.
+        """Keep what a start leaves out, for a later look at it.
 
         :returns: the path of the copy, or why there is none.
         """

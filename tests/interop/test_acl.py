@@ -244,7 +244,7 @@ class AnswerTests(AclTestCase):
         broker.accounts.write_text(broken)
         assert broker.servers is not None
         wait_until("the broken file is noticed", lambda: "cannot be used" in self.log(broker))
-        self.assertEqual(broker.ask(28, signed(ALICE, {}, b"", 479)).code, 0)
+        self.assertEqual(broker.ask(305, signed(ALICE, {}, b"", 479)).code, 0)
         log = self.log(broker)
         self.assertIn("alice-key", log)
         self.assertNotIn("secret-of", log)
