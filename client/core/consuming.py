@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final, TypeVar
 
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 from twistmq.broker.wire.bodies import (
     ConsumeFromWhere,
@@ -217,12 +216,13 @@ class Member(Results[T]):
 
         The next member would not know whether such a queue is older than the group.
         """
-        for held in queues:
-            try:
-                if await self.offsets.read(held.queue) is None:
-                    await self.offsets.write({held.queue: held.window.committable})
-            except BrokerError as error:
-                log.debug("the beginning of %s is not committed: %s", held.queue, error)
+        reads = [self.tasks.spawn(self.offsets.read(held.queue), "offset of a new queue")
+                 for held in queues]
+        outcomes = await self.tasks.all_of(reads)
+        table = {held.queue: held.window.committable
+                 for held, offset in zip(queues, outcomes, strict=True) if offset is None}
+        if table:
+            await self.offsets.write(table)
 
     def settled(self, held: Held[T]) -> None:
         """It is known where a queue begins; what is not committed yet is committed soon.

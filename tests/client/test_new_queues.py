@@ -288,6 +288,21 @@ class PullNewQueueTests(NewQueueTests):
 
     kind = "pull"
 
+    def test_a_queue_is_assigned_that_was_made_meanwhile(self) -> None:
+        """A program assigns all queues of a topic, again and again."""
+        self.send(self.a, "T", 0, b"old")
+        client = self.cluster.client()
+        member: PullMember[Any] = build_pull_consumer(client.core, "g", None, {})
+        reader = Reader(self.cluster, member)
+        client.run(member.assign([MessageQueue("T", self.a.name, 0)]))
+        reader.run()
+        self.set_queues(self.a, "T", 2)
+        self.send(self.a, "T", 0, b"0")
+        self.send(self.a, "T", 1, b"1")
+        client.run(member.assign([MessageQueue("T", self.a.name, each) for each in (0, 1)]))
+        reader.run()
+        self.assertEqual(reader.take(), [b"0", b"1"])
+
 
 class BroadcastNewQueueTests(NewQueueTests):
     """The same for a member that keeps its offsets in a file."""
