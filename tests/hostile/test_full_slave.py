@@ -10,6 +10,7 @@ from tests.interop.load import Load
 from tests.interop.replicas import (
     Group,
     OurReplica,
+    bodies,
     configure,
     end_of,
     same_log,
@@ -64,6 +65,10 @@ class FullSlaveTests(SmallDiskCase):
             wait_until("the master goes on", lambda: (
                 end_of(master.address) > end_of(slave.address) + 64 * 1024))
         self.assertEqual(load.failures, [])
+        if is_waiting:
+            # The disk is full still: what was answered with 0 is on it.
+            kept = bodies(slave.log_folder)
+            self.assertEqual([body for body in load.acknowledged if body not in kept], [])
         self.assertEqual(bool(load.count(ResponseCode.FLUSH_SLAVE_TIMEOUT)), is_waiting)
         self.assertEqual(set(load.counts) - {ResponseCode.SUCCESS,
                                              ResponseCode.FLUSH_SLAVE_TIMEOUT}, set())

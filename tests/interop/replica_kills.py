@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.interop.load import Load
-from tests.interop.replicas import Group, Replica, bodies, same_log
-from twistmq.broker.codes import ResponseCode
+from tests.interop.replicas import Group, Replica, bodies, same_log, slaves_of
+from tests.interop.servers import wait_until
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import send_header
 
 __all__ = ["PAIRS", "Outcome", "kill_master", "kill_slave", "pair_of", "restart"]
 
@@ -113,6 +116,13 @@ def _wait_a_moment(chance: random.Random) -> None:
     threading.Event().wait(chance.uniform(*_MOMENT))
 
 
+def _send_one(address: str) -> int:
+    """Send a message of no load; :returns: the code of its answer."""
+    with RawClient(address, 60) as client:
+        header = send_header("T", 1_700_000_000_000)
+        return client.request(RequestCode.SEND_MESSAGE_V2, header, b"alone").code
+
+
 def kill_slave(folder: Path, letter: str, kills: int, seconds: float = 1e9) -> Outcome:
     """Kill the slave: nothing is lost on the master, the slave has all again, sends get 0 again."""
     def one(outcome: Outcome, master: Replica, slave: Replica, make: Callable[[], Load],
@@ -123,6 +133,11 @@ def kill_slave(folder: Path, letter: str, kills: int, seconds: float = 1e9) -> O
             _wait_a_moment(chance)
             slave.end(signal.SIGKILL)
             load.wait_for_any(ALONE)
+            wait_until("the slave is gone",
+                       lambda: not slaves_of(master.address).in_sync_slave_nums)
+            code = _send_one(master.address)
+            if code not in ALONE:
+                outcome.problems.append(f"a send that began without a slave was answered {code}")
             slave.start()
             outcome.back_seconds.append(load.wait_for(1))
             load.wait_for(_ENOUGH)

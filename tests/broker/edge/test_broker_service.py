@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +19,14 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import broker_service as broker_service_module
+from twistmq.broker.edge.boot import broker_settings
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError, StoreFull
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import (
@@ -34,7 +37,11 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
-from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.broker.wire.headers.namesrv import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
 
 
 def make_service(
@@ -390,6 +397,123 @@ class RegistrationTests(TestCase):
         waited.callback(None)
         await done
         self.assertEqual(len(self.name_servers.registered), 3)
+
+
+class ToldAddressTests(BrokerTestCase):
+    """What name servers are told of a broker's ports, as a slave of it hears there."""
+
+    settings: ClassVar[dict[str, str]] = {"brokerName": "a"}
+
+    async def told(self) -> RegisterBrokerResponseHeader:
+        """Register as its slave."""
+        header = RegisterBrokerRequestHeader("a", "127.0.0.1:1", "DefaultCluster", "127.0.0.1:2", 1)
+        reply = await self.request(RequestCode.REGISTER_BROKER, header,
+                                   RegisterBrokerBody().encode(), self.namesrv_address)
+        return reply.header(RegisterBrokerResponseHeader)
+
+    async def test_port_0_is_told_as_the_real_one(self) -> None:
+        """The address that is told answers."""
+        self.assertEqual(self.kernel.settings.int("listenPort"), 0)
+        address = (await self.told()).master_addr
+        assert address is not None
+        self.assertNotEqual(address.rpartition(":")[2], "0")
+        reply = await self.request(
+            RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x", address)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(len(await self.pull("T")), 1)
+
+
+class ThreePortsTests(ToldAddressTests):
+    """A broker on a port that was given."""
+
+    def setUp(self) -> Deferred[Any]:
+        self.port = _free_ports()
+        self.patch(type(self), "settings", {
+            "brokerName": "a", "listenPort": str(self.port), "brokerIP2": "127.0.0.1"})
+        return super().setUp()
+
+    async def test_port_0_is_told_as_the_real_one(self) -> None:
+        """Nor is a given one told otherwise; replicas are told the port above it, which listens."""
+        told = await self.told()
+        self.assertEqual(told.master_addr, f"127.0.0.1:{self.port}")
+        self.assertEqual(told.ha_server_addr, f"127.0.0.1:{self.port + 1}")
+        for port in (self.port - 2, self.port, self.port + 1):
+            socket.create_connection(("127.0.0.1", port)).close()
+
+
+def _free_ports() -> int:
+    """A port that is free, as are the one above it and the one two below."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, (
+                contextlib.suppress(OSError, OverflowError)):
+            port: int = first.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)), (
+                    socket.create_server(("127.0.0.1", port - 2))):
+                return port
+
+
+class StartOrderTests(TestCase):
+    """The store is there before anyone can connect."""
+
+    async def test_no_port_is_open_while_the_store_is_loaded(self) -> None:
+        """A client would be told that there are no messages."""
+        port, refused = _free_ports(), []
+        load = MessageStore.load
+
+        def loading(store: MessageStore, *arguments: Any) -> None:
+            for each in (port, port - 2):
+                try:
+                    socket.create_connection(("127.0.0.1", each), 1).close()
+                except ConnectionRefusedError:
+                    refused.append(each)
+            load(store, *arguments)
+
+        self.patch(MessageStore, "load", loading)
+        service = make_service(listenPort=str(port))
+        service.startService()
+        await service.started
+        self.assertEqual(refused, [port, port - 2])
+        socket.create_connection(("127.0.0.1", port)).close()
+        await service.stopService()
+
+
+class SettingsFileTests(TestCase):
+    """One file has the settings of broker, connections and store."""
+
+    async def test_each_part_gets_its_own(self) -> None:
+        """As in Apache's broker.conf; what is not in it has its default."""
+        path = Path(self.mktemp())
+        path.write_text("# of all three\nbrokerName=filed\nbrokerClusterName=C\nlistenPort=0\n"
+                        "bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\nnamesrvAddr=\n"
+                        "serverChannelMaxIdleTimeSeconds=7\nserverSocketBacklog=77\n"
+                        "storePathRootDir=/filed\nflushDiskType=SYNC_FLUSH\n"
+                        "mappedFileSizeCommitLog=65536\nmaxMessageSize=5000\n")
+        settings = broker_settings(str(path), {})
+        idle: list[int] = []
+        backlogs: list[int] = []
+        listen = reactor.listenTCP  # type: ignore[attr-defined]
+
+        def listening(port: int, factory: Any, backlog: int, interface: str) -> Any:
+            backlogs.append(backlog)
+            return listen(port, factory, backlog, interface)
+
+        self.patch(RemotingFactory, "close_idle", lambda factory, idle_ms: idle.append(idle_ms))
+        self.patch(reactor, "listenTCP", listening)
+        service = BrokerService(reactor, settings, Hooks(), MemoryDisk())
+        service.startService()
+        await service.started
+        self.addCleanup(service.stopService)
+        task, = [each for each in service._periodic._tasks
+                 if each.name == "close idle connections"]
+        task.run(0)
+        store = service.kernel.store.settings
+        self.assertEqual((service.kernel.broker_name, service.kernel.cluster_name),
+                         ("filed", "C"))
+        self.assertEqual((idle, set(backlogs)), ([7000], {77}))
+        self.assertEqual(
+            (store.store_path_root_dir, store.sync_flush, store.mapped_file_size_commit_log,
+             store.max_message_size, store.check_crc_on_recover),
+            ("/filed", True, 65536, 5000, True))
 
 
 class FailedStartTests(TestCase):

@@ -7,6 +7,7 @@ import random
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import LightQueuesFull, MessageIllegal, StoreError
+from twistmq.broker.store.consume_queue import OFFSET_MAX
 from twistmq.broker.store.light_queues import light_entries
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
@@ -263,3 +264,9 @@ class StoredEntryTests(SynchronousTestCase):
         self.assertEqual(entries("%LMQ%a", "-3"), [])
         self.assertEqual(entries("%LMQ%a", "3", "%RETRY%g"), [])
         self.assertEqual(light_entries("T", ""), [])
+        # Offsets and names that no queue can have, as in another broker's log.
+        most = str(OFFSET_MAX)
+        self.assertEqual(light_entries("T", format_properties({
+            INNER_MULTI_DISPATCH: "%LMQ%a,%LMQ%b,%LMQ%c,%LMQ%d,%LMQ%" + "e" * 300 + ",%LMQ%f\0",
+            INNER_MULTI_QUEUE_OFFSET: f"{most},{OFFSET_MAX + 1},{'9' * 5000},\u0663,1,2"})),
+            [("%LMQ%a", OFFSET_MAX)])

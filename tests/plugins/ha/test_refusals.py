@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from operator import ne
+
 from tests.plugins.ha.group_case import GroupCase
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig
+from twistmq.broker.wire.bodies import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicConfig,
+)
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.offset import CloneGroupOffsetRequestHeader
 from twistmq.broker.wire.headers.topic import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
 )
+from twistmq.plugins import pop
+from twistmq.plugins.static_topic.plugin import Plugin as StaticTopics
 
 
 class RefusalTests(GroupCase):
     """Topics and groups are the master's."""
+
+    plugins = (*GroupCase.plugins, ("pop", pop.Plugin), ("static_topic", StaticTopics))
 
     def test_topics_and_groups_are_changed_on_the_master_only(self) -> None:
         """A slave refuses it, and once it is master it does it."""
@@ -36,3 +49,47 @@ class RefusalTests(GroupCase):
         self.slave.kernel.set_role("ASYNC_MASTER", 0)
         for code, header, body in requests:
             self.assertEqual(self.slave.ask(code, header, body).code, ResponseCode.SUCCESS)
+
+    def test_each_change_of_a_copied_table_is_refused(self) -> None:
+        """Nine requests of the kernel and of plugins, and nothing is changed by any of them."""
+        kernel = self.slave.kernel
+        plain, static = (CreateTopicRequestHeader(
+            topic=topic, default_topic="TBW102", read_queue_nums=count, write_queue_nums=count,
+            perm=6, topic_filter_type="SINGLE_TAG") for topic, count in (("N", 4), ("S", 0)))
+        mapping = {"topic": "S", "bname": kernel.broker_name, "epoch": 1}
+        topics = {"topicConfigList": [{"topicName": "L", "readQueueNums": 4, "writeQueueNums": 4}]}
+        groups = SubscriptionGroupList([SubscriptionGroupConfig("g"), SubscriptionGroupConfig("h")])
+        mode = {"topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0}
+        kernel.topic_config.update(TopicConfig("T", 4, 4), {})
+        kernel.subscription_group.update(SubscriptionGroupConfig("old"), {})
+        kernel.consumer_offset.commit("peer", "old", "T", 0, 0)
+        requests: dict[int, tuple[CommandHeader | None, bytes]] = {
+            17: (plain, b""),
+            18: (None, json.dumps(topics).encode()),
+            513: (static, json.dumps(mapping).encode()),
+            215: (DeleteTopicRequestHeader(topic="T"), b""),
+            200: (None, SubscriptionGroupConfig("g").encode()),
+            225: (None, groups.encode()),
+            207: (DeleteSubscriptionGroupRequestHeader(group_name="old"), b""),
+            401: (None, json.dumps(mode).encode()),
+            314: (CloneGroupOffsetRequestHeader(src_group="old", dest_group="new", topic="T"), b"")}
+
+        def tables() -> tuple[object, ...]:
+            return (set(kernel.topic_config.table), set(kernel.subscription_group.table),
+                    set(kernel.consumer_offset.table),
+                    self.slave.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE).body)
+
+        before = tables()
+        for code, (header, body) in requests.items():
+            reply = self.slave.ask(code, header, body)
+            self.assertEqual((code, reply.code), (code, ResponseCode.SYSTEM_ERROR))
+            self.assertEqual(
+                reply.remark, "Can't modify topic or subscription group from slave broker, please "
+                              "execute it from master broker.")
+        self.assertEqual(tables(), before)
+        # The requests are good ones: a master does what they ask.
+        kernel.set_role("ASYNC_MASTER", 0)
+        for code in (17, 18, 513, 200, 225, 401, 314, 215, 207):
+            reply = self.slave.ask(code, *requests[code])
+            self.assertEqual((code, reply.code, reply.remark), (code, ResponseCode.SUCCESS, None))
+        self.assertTrue(all(map(ne, tables(), before)), (tables(), before))

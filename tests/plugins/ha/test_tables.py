@@ -7,6 +7,7 @@ from typing import Any
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from tests.kernel_case import run_task
 from tests.plugins.ha.group_case import MASTER, GroupCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingTimeout
@@ -62,6 +63,46 @@ class CopyTests(GroupCase):
         self.assertNotIn("T", ours.store.queues.ids_by_topic())
         self.assertNotIn("g", ours.subscription_group.table)
         self.assertEqual(ours.topic_config.data_version, theirs.topic_config.data_version)
+
+    def test_copies_are_in_files(self) -> None:
+        """A slave that is killed has the topics, groups and offsets that it copied."""
+        theirs = self.master.kernel
+        theirs.topic_config.update(TopicConfig("T", 4, 4), {})
+        theirs.subscription_group.update(SubscriptionGroupConfig("g", retry_max_times=3), {})
+        theirs.subscription_group.forbid("g", "T", 2, forbidden=True)
+        self.send()
+        self.commit(1)
+        self.copy_log()
+        self.pass_time()
+        # The offsets wait for the next save, as those of a master do.
+        run_task(self.slave, "save consumer offsets")
+        self.slave.kernel.store.close()
+        self.slave_disk.forget_locks()
+        again = self.start_slave()
+        self.addCleanup(again.stop)
+        kernel = again.kernel
+        self.assertEqual(kernel.topic_config.table["T"], theirs.topic_config.table["T"])
+        self.assertEqual(kernel.subscription_group.table["g"], theirs.subscription_group.table["g"])
+        self.assertEqual(kernel.subscription_group.forbidden, {"g": {"T": 4}})
+        self.assertEqual(kernel.topic_config.data_version, theirs.topic_config.data_version)
+        self.assertEqual(kernel.consumer_offset.query("g", "T", 0), 1)
+
+    def test_a_topic_that_is_seen_deleted_and_made_again(self) -> None:
+        """The slave removes its queues, and the new messages begin at 0 there as well."""
+        for body in (b"old 0", b"old 1"):
+            self.send(body=body)
+        self.copy_log()
+        self.pass_time()
+        self.master.kernel.tables.delete_topic("T")
+        self.pass_time()
+        self.assertNotIn("T", self.slave.kernel.store.queues.ids_by_topic())
+        self.assertNotIn("T", self.slave.kernel.topic_config.table)
+        self.send(body=b"new 0")
+        self.copy_log()
+        self.assertEqual([each.body for each in self.slave.stored("T", 0)], [b"new 0"])
+        self.pass_time()
+        self.assertIn("T", self.slave.kernel.topic_config.table)
+        self.assertEqual([each.body for each in self.slave.stored("T", 0)], [b"new 0"])
 
     def test_an_unchanged_minute_writes_no_file(self) -> None:
         """Nor is any table's version another one."""

@@ -24,6 +24,12 @@ class DelayLevelsTests(SynchronousTestCase):
                          [1000, 5000, 30_000, 60_000, 600_000, HOUR_MS, 2 * HOUR_MS])
         self.assertEqual(levels.due_ms(19, 0), 2 * HOUR_MS)
 
+    def test_a_time_that_no_queue_entry_can_hold(self) -> None:
+        """A record of another broker's log may say that it was stored then."""
+        self.assertEqual(DelayLevels("1s").due_ms(1, 2**63 - 1), 2**63 - 1)
+        self.assertEqual(DelayLevels("1s").due_ms(1, 2**63 - 1001), 2**63 - 1)
+        self.assertEqual(DelayLevels("1s").due_ms(1, 2**63 - 1002), 2**63 - 2)
+
     def test_a_level_may_take_days(self) -> None:
         """A level may take days, or no time."""
         self.assertEqual(DelayLevels("40d 0s").lengths_ms, {1: 40 * 24 * HOUR_MS, 2: 0})
