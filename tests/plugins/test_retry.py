@@ -185,6 +185,17 @@ class SendBackTests(RetryTestCase):
             self.assertLessEqual({number for number in range(5) if counts[number]}, expected)
             self.kernel.store.delete_topic(RETRY)
 
+    def test_a_retry_that_waits_while_its_queue_goes(self) -> None:
+        """It comes in a queue that the topic has still."""
+        self.set_retry_queues(8, 8)
+        for _ in range(24):
+            self.assert_back(level=1)
+        self.kernel.topic_config.update(TopicConfig(RETRY, 2, 2, 6), {})
+        self.let_pass(1000)
+        counts = [len(self.stored(RETRY, number)) for number in range(8)]
+        self.assertEqual((sum(counts), sum(counts[2:])), (24, 0))
+        self.assertTrue(all(counts[:2]))
+
     def test_a_retry_topic_without_a_queue_refuses_retries_and_takes_dead_letters(self) -> None:
         """The client keeps a message that has nowhere to go; a dead letter has a topic."""
         self.set_retry_queues(0, 4)
