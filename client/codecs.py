@@ -31,12 +31,17 @@ from twistmq.broker.wire.record import (
 )
 from twistmq.client.errors import OptionError, Undecodable
 
-__all__ = ["BODY_SIZE_MAX", "CODECS", "LEVEL", "Serialiser", "check_codec", "compress",
-           "decompress", "json_of", "raw", "text"]
+__all__ = ["BODY_SIZE_MAX", "CODECS", "FRAMES_MAX", "LEVEL", "Serialiser", "check_codec",
+           "compress", "decompress", "json_of", "raw", "text"]
 
 #: Bytes that a body may have when it is decompressed. A broker takes 4 MiB by default, compressed
 #: or not: more than this is no message but something made to fill the memory of its readers.
 BODY_SIZE_MAX: Final = 64 << 20
+#: Frames of LZ4 or Zstandard that a body may have. Producers write one. An empty frame has ten
+#: bytes, and a decompressor for it costs as much as kilobytes of data.
+FRAMES_MAX: Final = 128
+#: Bytes that a decompressor is given at once.
+_CHUNK_BYTES: Final = 64 << 10
 #: The level of compression, as Java's; LZ4 is used without one.
 #: Source: DefaultMQProducer.compressLevel.
 LEVEL: Final = 5
@@ -166,21 +171,47 @@ def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_SIZE_MAX) -> by
 
 
 def _decompressed(codec: Codec, body: bytes, most: int) -> bytes:
-    """Decompress, and stop after so many bytes; :raises EOFError: when bytes are missing."""
+    """Decompress, and stop after so many bytes.
+
+    :raises EOFError: when bytes are missing, and ValueError: when there are too many frames.
+    """
     try:
         stream = codec.decompressor()
     except ImportError as error:
         return _by_arrow(codec.name, body, most, error)
-    found = stream.decompress(body, most)
     if codec.name != "zlib":
-        # Of LZ4 and Zstandard one frame may follow the other.
-        while stream.eof and stream.unused_data and len(found) < most:
-            rest = stream.unused_data
-            stream = codec.decompressor()
-            found += stream.decompress(rest, most - len(found))
+        return _frames(codec, stream, body, most)
+    found = stream.decompress(body, most)
     if not stream.eof and len(found) < most:
         raise EOFError("the data ends too early")
     return found
+
+
+def _frames(codec: Codec, stream: Decompressor, body: bytes, most: int) -> bytes:
+    """Decompress frames of LZ4 or Zstandard, of which one may follow the other.
+
+    A decompressor copies what follows its frame, so the body is given to it a chunk at a time.
+    """
+    parts: list[bytes] = []
+    left, position, frame_count = most, 0, 1
+    rest = b""
+    while left > 0 and (rest or position < len(body)):
+        if stream.eof:
+            frame_count += 1
+            if frame_count > FRAMES_MAX:
+                raise ValueError(f"more than {FRAMES_MAX} frames")
+            stream = codec.decompressor()
+        data = rest
+        if not data:
+            data = body[position:position + _CHUNK_BYTES]
+            position += _CHUNK_BYTES
+        part = stream.decompress(data, left)
+        rest = stream.unused_data if stream.eof else b""
+        parts.append(part)
+        left -= len(part)
+    if not stream.eof and left > 0:
+        raise EOFError("the data ends too early")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _by_arrow(name: str, body: bytes, most: int, missing: ImportError) -> bytes:
@@ -266,10 +297,6 @@ raw: Final[Serialiser[bytes]] = Serialiser("raw", bytes, bytes)
 
 def json_of(kind: type[T]) -> Serialiser[T]:
     """JSON of a type: a dataclass, a msgspec Struct, a TypedDict, list, dict, int and so on.
-
-    A key of a dict or a member of a set that is an integer needs bounds (``msgspec.Meta``) where
-    senders are not trusted: integers of any size can be chosen so that their hashes are equal,
-    and then a dict of them takes quadratic time.
 
     :raises TypeError: when msgspec does not read or write the type.
     """
