@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 __all__ = [
-    "BODY_STRING", "COLUMNS", "DERIVED_COLUMNS", "PROPERTIES_STRING", "TRACE_COLUMNS", "Column",
-    "ColumnsError",
+    "BODY_STRING", "COLUMNS", "DAMAGE", "DERIVED_COLUMNS", "PROPERTIES_STRING", "TRACE_COLUMNS",
+    "Column", "ColumnsError",
     "arrow_schema", "columns_of_schema", "columns_page", "default_columns", "select_columns",
     "spark_schema",
 ]
@@ -76,7 +76,13 @@ COLUMNS: Final[tuple[Column, ...]] = (
     _column("delayLevel", "int", "property DELAY", nullable=True, is_default=False),
     _column("deliverTime", "timestamp", "property TIMER_DELIVER_MS", nullable=True,
             is_default=False),
+    _column("damage", "string", "with damaged=deliver: why the message cannot be read; null of a "
+            "whole one. The other columns are those of the record as far as they can be read",
+            nullable=True, is_default=False),
 )
+
+#: The last of them, which the option damaged=deliver adds to the default ones.
+DAMAGE: Final = COLUMNS[-1]
 
 #: Columns made from the properties. Without these and ``properties`` a batch costs least.
 DERIVED_COLUMNS: Final = frozenset({
@@ -137,7 +143,7 @@ def default_columns() -> list[Column]:
 
 def select_columns(names: str | None = None, *, has_properties: bool = True, has_body: bool = True,
                    body_format: str = "binary", properties_as: str = "map",
-                   table: Sequence[Column] = COLUMNS) -> list[Column]:
+                   damaged: str = "", table: Sequence[Column] = COLUMNS) -> list[Column]:
     """Find the columns that the options ask for.
 
     :param names: the option ``columns``: names apart by commas in the order wanted, upper and
@@ -146,6 +152,7 @@ def select_columns(names: str | None = None, *, has_properties: bool = True, has
     :param has_body: the option ``includeBody``.
     :param body_format: the option ``bodyFormat``, binary or string.
     :param properties_as: the option ``propertiesAs``, map or string.
+    :param damaged: the option ``damaged``: with "deliver" bodies may be null.
     :param table: the format's columns.
     :raises ColumnsError: when a name is unknown or there twice, or no column is left.
     """
@@ -176,7 +183,12 @@ def select_columns(names: str | None = None, *, has_properties: bool = True, has
         found = [PROPERTIES_STRING if column.name == "properties" else column for column in found]
     if not found:
         raise ColumnsError("option columns: no column is left")
-    return found
+    if damaged.lower() != "deliver":
+        return found
+    if names is None or not names.strip():
+        found.append(DAMAGE)
+    return [replace(column, nullable=True) if column.name == "body" else column
+            for column in found]
 
 
 def spark_schema(columns: Iterable[Column]) -> Any:

@@ -108,6 +108,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "startingOffsetsByTimestamp"),
     _flag("failOnDataLoss", "true", _READS, "fail if messages of the range no longer exist; "
           "false: log a warning and read the remaining ones"),
+    Option("damaged", "choice", "", _READS, "what becomes of a message that is stored and cannot "
+           "be read, because its CRC is wrong, for example: the query fails, the message is "
+           "skipped with an error in the log, or its row is delivered with a null `body` and the "
+           "reason in the column `damage`",
+           choices=("fail", "skip", "deliver"),
+           default_shown="failOnDataLoss=true: fail; false: skip"),
     _text("namespace", _ALL, "topics and groups are those of this namespace; their names are given "
           "without it"),
     # --- which messages

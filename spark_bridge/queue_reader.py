@@ -13,6 +13,7 @@ Source: PullAPIWrapper.processPullResult, MQPullConsumer @5.3.3.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,18 +22,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
 from twistmq.broker.wire.properties import INNER_NUM
 from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
 from twistmq.client.errors import NoRoute
-from twistmq.client.messages import PullResult, PullStatus
+from twistmq.client.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.namespace import Namespace
+from twistmq.client.received_message import DamagedMessage
 from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
+from twistmq.spark_bridge.damaged_records import parts_of, record_without_body
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import queue_name
 from twistmq.spark_bridge.ranges import QueueRange
-from twistmq.spark_bridge.record_batches import BatchBuilder, RowFilter
+from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
 
 __all__ = ["QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
 
@@ -56,6 +59,10 @@ _PARSE_FAILED: Final = frozenset({
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
 
 
+#: Spark shows it in the worker's standard error.
+_LOG: Final = logging.getLogger("twistmq.spark_bridge")
+
+
 class ReadFailed(RuntimeError):
     """A range cannot be read; the text names topic, queue, offset and cause."""
 
@@ -71,6 +78,8 @@ class ReadPlan:
     expression_type: str = "TAG"
     pull_batch_size: int = 256
     fail_on_data_loss: bool = True
+    #: What becomes of a damaged message: "fail", "skip" or "deliver".
+    damaged: str = "fail"
 
 
 def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
@@ -87,41 +96,134 @@ def read_range(plan: ReadPlan, part: QueueRange) -> Iterator[Any]:
     """Read a range.
 
     :returns: record batches, rows in the order of the queue.
-    :raises DataLoss, ReadFailed, BodyUnreadable, StoreDamaged: naming queue and offset.
+    :raises DataLoss, ReadFailed, BodyUnreadable: naming queue and offset.
     """
-    tags = wanted_tags(plan.expression, plan.expression_type)
-    names = [column.name for column in plan.columns]
-    columns = list(plan.columns)
-    if tags is not None and "tags" not in names:
-        columns.append(_TAGS_COLUMN)
-    builder = BatchBuilder(columns, RowFilter(offset_begin=part.start, offset_end=part.end))
-
-    named = Namespace(plan.settings.namespace)
-
-    def built() -> Any:
-        batch = builder.batch()
-        if named.name and "topic" in names:
-            batch = _renamed(batch, named)
-        if tags is None:
-            return batch
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        found = pc.is_in(batch.column(builder.schema.get_field_index("tags")),
-                         value_set=pa.array(tags, pa.string()))
-        return batch.filter(found).select(names)
-
     reader = QueueReader(plan, part)
+    rows = _Rows(plan, part, reader)
     try:
         for offset, result in reader.results():
-            reader.check_whole(offset, result, builder.add(result.body, part.broker_name))
-            if builder.record_count >= BATCH_ROWS or builder.byte_count >= BATCH_BYTES:
-                yield built()
-        if builder.record_count:
-            yield built()
+            yield from rows.add(offset, result)
+        yield from rows.rest()
     finally:
         reader.close()
 
+
+class _Rows:
+    """Makes the batches of a range out of the answers to its pulls."""
+
+    def __init__(self, plan: ReadPlan, part: QueueRange, reader: QueueReader) -> None:
+        self._plan = plan
+        self._part = part
+        self._reader = reader
+        self._tags = wanted_tags(plan.expression, plan.expression_type)
+        self._names = [column.name for column in plan.columns]
+        columns = list(plan.columns)
+        if self._tags is not None and "tags" not in self._names:
+            columns.append(_TAGS_COLUMN)
+        self._builder = BatchBuilder(
+            columns, RowFilter(offset_begin=part.start, offset_end=part.end))
+        self._named = Namespace(plan.settings.namespace)
+        #: As records name it.
+        self._queue = MessageQueue(self._named.topic(part.queue.topic), part.queue.broker_name,
+                                   part.queue.queue_id)
+        #: The answers whose records the builder has.
+        self._pending: list[tuple[int, PullResult]] = []
+
+    def add(self, offset: int, result: PullResult) -> Iterator[Any]:
+        """Take an answer; :returns: the batches that are ready.
+
+        :param offset: what was asked for.
+        """
+        builder = self._builder
+        try:
+            count = builder.add(result.body, self._part.broker_name)
+        except StoreDamaged:
+            yield from self.rest()
+            yield from self._apart(offset, result)
+            return
+        self._reader.check_whole(offset, result, count)
+        self._pending.append((offset, result))
+        if builder.record_count >= BATCH_ROWS or builder.byte_count >= BATCH_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Any]:
+        """The batches of what was added."""
+        if not self._builder.record_count:
+            return
+        pending, self._pending = self._pending, []
+        try:
+            batch = self._built()
+        except (StoreDamaged, BodyUnreadable):
+            # Few answers have such a record: they are looked at once more, one record at a time.
+            for offset, result in pending:
+                yield from self._apart(offset, result)
+            return
+        yield batch
+
+    def _apart(self, offset: int, result: PullResult, *, is_alone: bool = False) -> Iterator[Any]:
+        """The batches of an answer that has a damaged record.
+
+        :param is_alone: whether one message was asked for.
+        """
+        for piece in parts_of(result, self._queue, offset, "body" in self._names):
+            if isinstance(piece, bytes):
+                self._builder.add(piece, self._part.broker_name)
+                yield self._built()
+            elif piece.is_cut and piece.offset + 1 < result.next_offset and not is_alone:
+                # Nothing behind it can be found for sure, so each message is asked for alone.
+                at = piece.offset
+                while at < min(result.next_offset, self._part.end):
+                    one = self._reader.pull_alone(at)
+                    yield from self._apart(at, one, is_alone=True)
+                    at = max(one.next_offset, at + 1)
+            else:
+                yield from self._damaged(piece)
+
+    def _damaged(self, message: DamagedMessage[Any]) -> Iterator[Any]:
+        """Treat a damaged message as the option says.
+
+        :raises BodyUnreadable: when the query is to fail.
+        """
+        if not self._part.start <= message.offset < self._part.end or (
+                self._tags is not None and message.record.properties
+                and message.tags not in self._tags):
+            return
+        text = (f"{queue_name(self._part.queue)}, offset {message.offset} (commit log offset "
+                f"{message.record.physical_offset}) is damaged: {message.damage}")
+        if self._plan.damaged == "fail":
+            raise BodyUnreadable(f"{text}. With the option damaged=skip the others are read")
+        _LOG.error("%s; %s", text, "skipped" if self._plan.damaged == "skip" else "delivered")
+        if self._plan.damaged == "skip":
+            return
+        import pyarrow as pa
+
+        self._builder.add(record_without_body(message), self._part.broker_name)
+        batch = self._built(is_filtered=False)
+        for name, values in (("body", [None]), ("damage", [message.damage])):
+            at = batch.schema.get_field_index(name)
+            if at >= 0:
+                field = batch.schema.field(at)
+                batch = batch.set_column(at, field, pa.array(values, field.type))
+        yield batch
+
+    def _built(self, *, is_filtered: bool = True) -> Any:
+        """The batch of what the builder has.
+
+        :param is_filtered: whether messages with other tags are left out.
+        """
+        batch = self._builder.batch()
+        if self._named.name and "topic" in self._names:
+            batch = _renamed(batch, self._named)
+        if self._tags is None:
+            return batch
+        if not is_filtered:
+            return batch.select(self._names)
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pc.is_in(batch.column(self._builder.schema.get_field_index("tags")),
+                         value_set=pa.array(self._tags, pa.string()))
+        return batch.filter(found).select(self._names)
 
 def _renamed(batch: Any, named: Namespace) -> Any:
     """The batch with topics as they are called inside a namespace."""
@@ -221,6 +323,16 @@ class QueueReader:
             self._queue, offset, group=plan.group, max_count=count, expression=plan.expression,
             expression_type=plan.expression_type, attempt=self._attempt, max_bytes=_PULL_BYTES))
 
+    def pull_alone(self, offset: int) -> PullResult:
+        """Pull one message; :raises ReadFailed: when that fails."""
+        plan = self._plan
+        try:
+            return self._client.pull(self._queue, offset, group=plan.group, max_count=1,
+                                     expression=plan.expression,
+                                     expression_type=plan.expression_type)
+        except BrokerError as error:
+            raise ReadFailed(f"{self._place(offset)}: {error}") from None
+
     def _begin_at(self, offset: int) -> None:
         """Go on there; answers that are under way are dropped."""
         self._position = self._next_ask = offset
@@ -266,7 +378,11 @@ class QueueReader:
             return
         position = 0
         while position < len(result.body):
-            record = decode_record(result.body, position, False)
+            try:
+                record = decode_record(result.body, position, False)
+            except StoreDamaged:
+                # The batch of it tells.
+                return
             if record.queue_offset > offset:
                 self._lost(offset, f"the next message there is {record.queue_offset}")
             is_batch = record.sys_flag & SYS_INNER_BATCH

@@ -355,4 +355,6 @@ _COLUMNS: Final[dict[str, Callable[[RecordArrays], Any]]] = {
     "preparedTransactionOffset": lambda rows: pa.array(rows.prepared_transaction_offset),
     "storeSize": lambda rows: pa.array(rows.size),
     "bodyCRC": lambda rows: pa.array(rows.body_crc),
+    # Rows of damaged messages get their reason afterwards.
+    "damage": lambda rows: pa.nulls(len(rows), pa.string()),
 }

@@ -74,7 +74,8 @@ class RocketMQDataSource(DataSource):
             has_properties=option_text(self.options, "includeProperties").lower() != "false",
             has_body=option_text(self.options, "includeBody").lower() != "false",
             body_format=option_text(self.options, "bodyFormat") or "binary",
-            properties_as=option_text(self.options, "propertiesAs") or "map"))
+            properties_as=option_text(self.options, "propertiesAs") or "map",
+            damaged=option_text(self.options, "damaged")))
 
     def reader(self, schema: Any) -> DataSourceReader:
         traces = self._trace_view()
@@ -127,7 +128,8 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
     return ReadPlan(
         client_settings(options), columns, group, options.text("subExpression"),
         options.text("subExpressionType").upper(), options.integer("pullBatchSize"),
-        options.flag("failOnDataLoss"))
+        options.flag("failOnDataLoss"), options.text("damaged").lower() or (
+            "fail" if options.flag("failOnDataLoss") else "skip"))
 
 
 @contextlib.contextmanager

@@ -75,6 +75,9 @@ def message_options(given: Mapping[str, str]) -> dict[str, str]:
     for name in _WITHOUT_MEANING:
         if option_text(found, name):
             raise OptionError(f"option {name}: it has no meaning for traces")
+    if option_text(found, "damaged").lower() == "deliver":
+        raise OptionError("option damaged: a trace message that cannot be read has no events; "
+                          "fail or skip")
     if not any(option_text(found, name) for name in _TOPIC_OPTIONS):
         found["subscribe"] = TRACE_TOPIC
     return found

@@ -40,7 +40,7 @@ from twistmq.client.errors import Undecodable, refusal
 from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
 from twistmq.client.received_message import DamagedMessage
 
-__all__ = ["PULL_BYTES", "messages_of", "pull_header", "pull_result", "unwrap"]
+__all__ = ["PULL_BYTES", "damaged_message", "messages_of", "pull_header", "pull_result", "unwrap"]
 
 T = TypeVar("T")
 
@@ -129,7 +129,8 @@ def _whole_ones(
             found += _each(record)
             position += record.size
         except (StoreDamaged, Undecodable) as error:
-            one: DamagedMessage[T] = _damaged(body, position, queue, 0, _ANY_OFFSET, 0, error)
+            one: DamagedMessage[T] = damaged_message(
+                body, position, queue, 0, _ANY_OFFSET, 0, error)
             damaged.append(one)
             position += len(one.raw)
     return found
@@ -202,7 +203,7 @@ def messages_of(
                 least = found[-1].offset + 1
             if damaged:
                 least = max(least, damaged[-1].offset + 1)
-            one: DamagedMessage[T] = _damaged(
+            one: DamagedMessage[T] = damaged_message(
                 data, position, queue, least, result.next_offset, delta, error)
             if damaged is None:
                 raise Undecodable(f"{one!r} is damaged: {one.damage}") from None
@@ -213,7 +214,7 @@ def messages_of(
     return [message for message in found if message.tags in tags] if tags else found
 
 
-def _damaged(
+def damaged_message(
     data: bytes, position: int, queue: MessageQueue, least: int, end: int, delta: int,
     error: Exception,
 ) -> DamagedMessage[T]:

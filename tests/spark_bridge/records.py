@@ -119,4 +119,5 @@ def row(stored: bytes, broker_name: str | None = None) -> dict[str, Any]:
         "shardingKey": fields.get(names.SHARDING_KEY),
         "delayLevel": int(delay) if delay.isdecimal() else None,
         "deliverTime": None if deliver is None else _EPOCH + timedelta(milliseconds=int(deliver)),
+        "damage": None,
     }

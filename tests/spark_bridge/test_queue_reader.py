@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -25,6 +27,7 @@ from twistmq.spark_bridge.connection import ClientSettings
 from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.queue_reader import ReadFailed, ReadPlan, read_range, wanted_tags
 from twistmq.spark_bridge.ranges import QueueRange
+from twistmq.spark_bridge.record_batches import BodyUnreadable
 
 COLUMNS = tuple(select_columns("queueOffset,body"))
 
@@ -133,7 +136,7 @@ class BrokerTests(SynchronousTestCase):
             box.send("orders", 0, [b"whole"])
             box.producer.send(Message("orders", b"no zlib", sys_flag=1), queue=box.queue("orders"))
             error = self.assertRaises(ValueError, self.read, box, 0, 2)
-            self.assertIn("topic orders queue 0 offset 1", str(error))
+            self.assertIn("queue 0, offset 1 (commit log offset", str(error))
 
 
 class FailureTests(SynchronousTestCase):
@@ -254,3 +257,64 @@ class WantedTagsTests(SynchronousTestCase):
         self.assertIsNone(wanted_tags("", "TAG"))
         self.assertIsNone(wanted_tags("a", "SQL92"))
         self.assertEqual(wanted_tags(" a||b || ", "TAG"), ["a", "b"])
+
+
+class DamagedTests(SynchronousTestCase):
+    """Forty messages in the log of a broker, three of which are damaged."""
+
+    def setUp(self) -> None:
+        """Store them, and damage three: a body, a magic number, a length."""
+        running = topics()
+        self.box = running.__enter__()
+        self.addCleanup(running.__exit__, None, None, None)
+        self.sent = [(offset, body) for _, offset, body in self.box.fill("orders", [40])]
+        [path] = Path(self.box.broker.data, "store", "commitlog").glob("0*")
+        with open(path, "r+b") as log:
+            data = log.read()
+            for number, place, value in ((7, 88, b"#"), (20, 4, b"\0\0\0\0"), (31, 0, b"\0\0\0\0")):
+                at = data.index(self.sent[number][1]) - 88 + place
+                log.seek(at)
+                log.write(value)
+        self.bad = {7, 20, 31}
+
+    def read(self, names: str = "queueOffset,body,damage", start: int = 0, end: int = 40,
+             **changes: object) -> list[dict[str, Any]]:
+        """The rows of the range."""
+        columns = tuple(select_columns(names, damaged=str(changes.get("damaged", ""))))
+        plan = plan_for(self.box.options["nameServer"], columns=columns, **changes)
+        part = QueueRange("orders", BROKER, 0, start, end)
+        return [row for batch in read_range(plan, part) for row in batch.to_pylist()]
+
+    def test_the_query_fails_and_says_where(self) -> None:
+        """By default."""
+        error = str(self.assertRaises(BodyUnreadable, self.read))
+        self.assertIn("queue 0", error)
+        self.assertIn("offset 7 (commit log offset ", error)
+        self.assertIn("CRC does not match", error)
+        self.assertEqual(len(self.read(start=8, end=20)), 12)
+
+    def test_the_others_are_read(self) -> None:
+        """With damaged=skip; each that is left out has a line in the log."""
+        with self.assertLogs("twistmq.spark_bridge", "ERROR") as logs:
+            rows = self.read(damaged="skip")
+        self.assertEqual([(row["queueOffset"], row["body"]) for row in rows],
+                         [each for each in self.sent if each[0] not in self.bad])
+        self.assertEqual(len(logs.output), 3)
+        self.assertIn("offset 31 (commit log offset", logs.output[2])
+
+    def test_they_are_delivered_marked(self) -> None:
+        """In their places, with a null body and the reason; other columns as far as is known."""
+        rows = self.read("queueOffset,body,damage,topic,queueId,brokerName,tags,storeTimestamp",
+                         damaged="deliver")
+        self.assertEqual([row["queueOffset"] for row in rows], list(range(40)))
+        self.assertEqual({row["queueOffset"] for row in rows if row["damage"]}, self.bad)
+        for row, sent in zip(rows, self.sent, strict=True):
+            self.assertEqual(row["body"], None if row["queueOffset"] in self.bad else sent[1])
+        self.assertEqual({(row["topic"], row["queueId"], row["brokerName"]) for row in rows},
+                         {("orders", 0, BROKER)})
+        self.assertEqual(len(self.read("queueOffset", damaged="deliver")), 40)
+
+    def test_a_range_without_them(self) -> None:
+        """What is damaged outside the range is not told."""
+        with self.assertNoLogs("twistmq.spark_bridge"):
+            self.assertEqual(len(self.read(start=32, end=40, damaged="fail")), 8)

@@ -322,4 +322,5 @@ class BadInputTests(SourceCase):
         """A body that does not decompress."""
         self.box.producer.send(Message("orders", b"no zlib", sys_flag=1),
                                queue=self.box.queue("orders", 2))
-        self.assertIn("topic orders queue 2 offset 0", self.error(subscribe="orders"))
+        self.assertIn("topic orders, broker broker-a, queue 2, offset 0 (commit",
+                      self.error(subscribe="orders"))

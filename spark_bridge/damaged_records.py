@@ -1,0 +1,76 @@
+"""Damaged records in the answer to a pull, taken out of it one record at a time.
+
+Only answers that cannot be made into a batch come here. A record is damaged when its lengths do not
+add up, its body has another CRC or does not decompress, or it says to be a batch and is not one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from twistmq.broker.errors import MessageIllegal, StoreDamaged
+from twistmq.broker.wire.record import (
+    SYS_COMPRESSED,
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    MessageRecord,
+    decode_record,
+    encode_record,
+)
+from twistmq.client.codecs import decompress
+from twistmq.client.core.pulling import damaged_message
+from twistmq.client.errors import Undecodable
+from twistmq.client.messages import MessageQueue, PullResult
+from twistmq.client.received_message import DamagedMessage
+from twistmq.spark_bridge.bodies import records_of_batch
+
+__all__ = ["parts_of", "record_without_body"]
+
+_WRAPPED: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
+
+
+def parts_of(
+    result: PullResult, queue: MessageQueue, begin: int, has_body: bool
+) -> Iterator[bytes | DamagedMessage[Any]]:
+    """The parts of an answer, in order: whole records together, and each damaged one.
+
+    :param begin: the offset that was asked for.
+    :param has_body: whether bodies are decompressed.
+    """
+    data = result.body
+    position = start = 0
+    least = begin
+    while position < len(data):
+        try:
+            record = decode_record(data, position)
+            if has_body and record.sys_flag & SYS_COMPRESSED:
+                decompress(record.body, record.sys_flag)
+            if record.sys_flag & _WRAPPED == _WRAPPED:
+                records_of_batch(record)
+        except (StoreDamaged, Undecodable, MessageIllegal) as error:
+            if start < position:
+                yield data[start:position]
+            message: DamagedMessage[Any] = damaged_message(
+                data, position, queue, least, result.next_offset, 0, error)
+            yield message
+            start = position = position + len(message.raw)
+            least = message.offset + 1
+        else:
+            position += record.size
+            least = record.queue_offset + 1
+    if start < position:
+        yield data[start:position]
+
+
+def record_without_body(message: DamagedMessage[Any]) -> bytes:
+    """A whole record with the fields of a damaged one that can be read, and without a body."""
+    stored = message.record
+    made = MessageRecord(
+        stored.topic, message.queue.queue_id, b"", stored.properties, stored.born_timestamp,
+        stored.born_host, stored.store_host, [], flag=stored.flag,
+        reconsume_times=stored.reconsume_times)
+    made.queue_offset = message.offset
+    made.physical_offset = stored.physical_offset
+    made.store_timestamp = stored.store_timestamp
+    return encode_record(made)
