@@ -94,6 +94,7 @@ SLOW: Final = frozenset((
     "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
     "client/test_back_pressure.py",
     "client/core/test_hostile_names.py", "client/test_arguments.py", "client/test_damaged.py",
+    "client/core/test_cache_bound.py", "client/test_tls.py",
     "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
     "client/test_closes.py", "client/test_exits.py",
     "client/test_readme.py",

@@ -1,0 +1,160 @@
+"""TLS of the three clients: a broker that takes nothing else, and certificates that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from tests.certificates import Authority
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.testing import RunningBroker, running_broker
+from twistmq.client import Client, Consumer, Producer, aio, tx
+
+BODIES = [b"%d" % number for number in range(20)]
+
+#: Sends the bodies and consumes them; is given the name servers and the TLS context.
+Shell = Callable[[str, ssl.SSLContext | None], Awaitable[list[bytes]]]
+
+
+def blocking(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """Send and consume on threads."""
+    found: list[bytes] = []
+    with Client(where, tls=context, timeout_s=5, retries=0) as client:
+        with Producer(client, group="p") as producer:
+            for body in BODIES:
+                producer.send("Blocking", body)
+        with Consumer(client, group="g-blocking", topics="Blocking", start="first") as consumer:
+            for message in consumer:
+                found.append(message.body)
+                if len(found) == len(BODIES):
+                    consumer.stop()
+    return found
+
+
+async def in_asyncio(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """Send and consume in asyncio."""
+    found: list[bytes] = []
+    async with aio.Client(where, tls=context, timeout_s=5, retries=0) as client:
+        async with aio.Producer(client, group="p") as producer:
+            for body in BODIES:
+                await producer.send("Asyncio", body)
+        async with aio.Consumer(
+                client, group="g-asyncio", topics="Asyncio", start="first") as consumer:
+            async for message in consumer:
+                found.append(message.body)
+                if len(found) == len(BODIES):
+                    consumer.stop()
+    return found
+
+
+async def in_twisted(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """Send and consume by the reactor of the test."""
+    found: list[bytes] = []
+    async with tx.Client(
+            where, reactor=reactor, tls=context, timeout_s=5, retries=0) as client:
+        async with tx.Producer(client, group="p") as producer:
+            for body in BODIES:
+                await producer.send("Twisted", body)
+        async with tx.Consumer(
+                client, group="g-twisted", topics="Twisted", start="first") as consumer:
+            async for message in consumer:
+                found.append(message.body)
+                if len(found) == len(BODIES):
+                    consumer.stop()
+    return found
+
+
+async def threads(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """The blocking client, beside the reactor."""
+    return await deferToThread(blocking, where, context)
+
+
+async def to_its_end(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """Run the client of asyncio, and wait until its sockets are closed.
+
+    asyncio closes a TLS connection when the server has answered that; a loop that ends earlier
+    leaves the socket to the garbage collector.
+    """
+    try:
+        return await in_asyncio(where, context)
+    finally:
+        sockets: Any = asyncio.get_running_loop()
+        # One is the loop's own.
+        while len(sockets._selector.get_map()) > 1:
+            await asyncio.sleep(0.01)
+
+
+async def asyncio_beside(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """The client of asyncio, in a loop beside the reactor."""
+    return await deferToThread(lambda: asyncio.run(to_its_end(where, context)))
+
+
+SHELLS: dict[str, Shell] = {
+    "threads": threads, "asyncio": asyncio_beside, "Twisted": in_twisted}
+
+
+class ShellTests(TestCase):
+    """Name server and broker enforce TLS."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        """Make an authority, and another one."""
+        self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        self.folder.mkdir()
+        self.authority = Authority(self.folder)
+        self.other = Authority(self.folder, "other")
+
+    def servers(self, *hosts: str) -> RunningBroker:
+        """Servers whose certificate names these hosts."""
+        own = self.authority.pair("server", hosts=hosts)
+        running = running_broker({
+            "tls.server.mode": "enforcing", "tls.server.certPath": str(own.cert),
+            "tls.server.keyPath": str(own.key), "tls.enable": "true",
+            "tls.client.authServer": "false", "brokerFastFailureEnable": "false"})
+        broker = running.__enter__()
+        self.addCleanup(running.__exit__, None, None, None)
+        return broker
+
+    async def refused(self, broker: RunningBroker, context: ssl.SSLContext | None) -> None:
+        """No shell sends anything."""
+        for name, shell in SHELLS.items():
+            try:
+                found = await shell(broker.namesrv_address, context)
+            except BrokerError:
+                continue
+            self.fail(f"{name} trusts the server, and read {found}")
+        self.assertEqual(broker.call(lambda: [
+            topic for topic in broker.kernel.tables.topic_config.table
+            if topic in ("Blocking", "Asyncio", "Twisted")]), [])
+
+    async def test_every_message_is_sent_and_consumed(self) -> None:
+        """By each of the three shells, with the authority that signed the certificate."""
+        broker = self.servers("127.0.0.1")
+        context = ssl.create_default_context(cafile=str(self.authority.cert))
+        for name, shell in SHELLS.items():
+            with self.subTest(shell=name):
+                self.assertEqual(sorted(await shell(broker.namesrv_address, context)),
+                                 sorted(BODIES))
+
+    async def test_a_certificate_of_another_authority_is_refused(self) -> None:
+        """So is a connection without TLS."""
+        broker = self.servers("127.0.0.1")
+        await self.refused(broker, ssl.create_default_context(cafile=str(self.other.cert)))
+        await self.refused(broker, None)
+
+    async def test_a_certificate_of_another_host_is_refused(self) -> None:
+        """Unless the context says that names do not matter, as Apache's clients do."""
+        broker = self.servers("localhost", "10.0.0.1", "another.example")
+        context = ssl.create_default_context(cafile=str(self.authority.cert))
+        await self.refused(broker, context)
+        context.check_hostname = False
+        found: Any = await SHELLS["threads"](broker.namesrv_address, context)
+        self.assertEqual(sorted(found), sorted(BODIES))
