@@ -298,6 +298,10 @@ raw: Final[Serialiser[bytes]] = Serialiser("raw", bytes, bytes)
 def json_of(kind: type[T]) -> Serialiser[T]:
     """JSON of a type: a dataclass, a msgspec Struct, a TypedDict, list, dict, int and so on.
 
+    A key of a dict or a member of a set that is an integer needs bounds (``msgspec.Meta``) where
+    senders are not trusted: integers of any size can be chosen so that their hashes are equal,
+    and then a dict of them takes quadratic time.
+
     :raises TypeError: when msgspec does not read or write the type.
     """
     return _JsonSerialiser(kind)

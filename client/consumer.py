@@ -208,16 +208,18 @@ class Consumer(BlockingMember[T]):
         feeder = Feeder(self.member, lines, workers, size)
 
         def worker() -> None:
-            Turn(self.member).begin()
-            while (batch := lines.get()) is not None:
-                if feeder.is_needed:
-                    self._post(feeder.wake)
-                try:
+            turn = Turn(self.member)
+            turn.begin()
+            try:
+                while (batch := lines.get()) is not None:
+                    if feeder.is_needed:
+                        self._post(feeder.wake)
                     work(batch)
-                except BaseException as error:
-                    failures.append(error)
-                    self.stop()
-                    return
+            except BaseException as error:
+                failures.append(error)
+                self.stop()
+            finally:
+                turn.end()
 
         threads = [threading.Thread(target=worker, name=f"twistmq-worker-{number}", daemon=True)
                    for number in range(workers)]

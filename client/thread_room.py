@@ -121,8 +121,8 @@ class ThreadRoom(Room):
             left = self.count
         unseen = [(count, error) for outcome, count, error in failures if not outcome.is_seen]
         if unseen:
-            log.error("producer group %s: %d messages of send_soon are not stored, and the program "
-                      "did not look at their futures; the first error: %s", self._group,
+            log.error("producer group %s: %d messages of send_soon failed, and the program did not "
+                      "look at their futures; the first error: %s", self._group,
                       sum(count for count, _ in unseen), unseen[0][1])
         if left:
             log.error("producer group %s: %d messages of send_soon have no answer at the end of "

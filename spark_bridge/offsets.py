@@ -39,8 +39,8 @@ def offsets_json(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dic
 
 
 def read_offsets(value: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """Read what :func:`offsets_json` wrote."""
-    return {MessageQueue(topic, broker, int(queue_id)): int(offset)
+    """Read what :func:`offsets_json` wrote; :raises OptionError: when a queue has another id."""
+    return {_queue("the checkpoint", topic, broker, queue_id): int(offset)
             for topic, brokers in value.items() for broker, queues in brokers.items()
             for queue_id, offset in queues.items()}
 
@@ -63,7 +63,7 @@ def parse_assign(text: str) -> list[MessageQueue]:
             raise OptionError(f"option assign: topic {topic}, broker {broker}: the ids of queues "
                               'must be a list, as in {"orders":{"broker-a":[0,1]}}')
         for queue_id in ids:
-            found.append(_queue("assign", topic, broker, queue_id))
+            found.append(_queue("option assign", topic, broker, queue_id))
     if not found:
         raise OptionError("option assign: it names no queue")
     return sorted(set(found))
@@ -77,7 +77,7 @@ def _numbers(option: str, text: str, least: int, what: str) -> dict[MessageQueue
                               "as in "
                               '{"orders":{"broker-a":{"0":23}}}')
         for queue_id, number in queues.items():
-            queue = _queue(option, topic, broker, queue_id)
+            queue = _queue(f"option {option}", topic, broker, queue_id)
             if isinstance(number, bool) or not isinstance(number, int) or not (
                     least <= number <= _INT64_MAX):
                 raise OptionError(f"option {option}: {queue_name(queue)}: {number!r} is not {what}")
@@ -102,10 +102,10 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
     return found
 
 
-def _queue(option: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:
+def _queue(where: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:
     text = str(queue_id)
     if isinstance(queue_id, bool) or not text.isascii() or not text.isdecimal() or (
             len(text) > _ID_DIGITS_MAX or int(text) > _INT32_MAX):
-        raise OptionError(f"option {option}: topic {topic}, broker {broker}: {queue_id!r} is not "
+        raise OptionError(f"{where}: topic {topic}, broker {broker}: {queue_id!r} is not "
                           "the id of a queue")
     return MessageQueue(topic, broker, int(text))

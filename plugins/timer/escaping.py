@@ -62,8 +62,9 @@ class Escaping:
         escape = self._broker.escape
         if escape is None:
             return
-        self._batch, self._left, self.is_waiting = records, None, True
         sent = [timed_again(each) if each.topic == TIMER_TOPIC else each for each in records]
+        # Only now: what fails before leaves nothing that would be waited for.
+        self._batch, self._left, self.is_waiting = records, None, True
         escape(sent).addCallbacks(self._answered, self._failed, callbackArgs=(records,))
 
     def _answered(

@@ -34,6 +34,8 @@ ODD: dict[str, tuple[dict[str, str], bool]] = {
     "other topic": ({"b": "open_too"}, True), "forbidden topic": ({"b": "closed"}, False),
     "takes back": ({"i": "TIMER_DEL_UNIQKEY\x01closed+key\x02"}, False),
     "takes back its own": ({"i": "TIMER_DEL_UNIQKEY\x01open+key\x02"}, True),
+    "light queues": ({"i": "INNER_MULTI_DISPATCH\x01open,closed\x02"}, False),
+    "light queues of its own": ({"i": "INNER_MULTI_DISPATCH\x01open\x02"}, True),
     "batch": ({"m": "true"}, True), "retry topic": ({"b": "%RETRY%group"}, False)}
 
 

@@ -320,7 +320,8 @@ class TouchedTests(AclTestCase):
         bob = self.plain.read_text().replace("defaultTopicPerm: DENY", "defaultTopicPerm: SUB")
         self.plain.write_text(bob.replace("[A=PUB|SUB]", "[A=PUB|SUB, B=DENY]"))
         self.look_at_files()
-        for topic in (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC):
+        for topic in (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC, _REPLY_TOPIC,
+                      TRACE_TOPIC):
             self.assert_denied(self.ask(ALICE, RequestCode.PULL_MESSAGE, PullMessageRequestHeader(
                 consumer_group="GA", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=32,
                 sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0)),

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 from twisted.internet import reactor
@@ -92,6 +93,24 @@ class BlockingCloseTests(CloseCase):
 
             consumer.run(handle)
             self.assertEqual(self.committed(), 2)
+
+        return self.in_thread(run)
+
+    def test_what_a_handler_began_closes_it_after_the_run(self) -> Deferred[Any]:
+        """The context of the handler lives on, and its turn is over."""
+        def run() -> None:
+            self.fill(1)
+            consumer: Consumer[Any] = Consumer(self.where, group="g", topics="T", start="first")
+            contexts: list[Context] = []
+
+            def handle(_: Any) -> None:
+                contexts.append(copy_context())
+                consumer.stop()
+
+            consumer.run(handle, workers=1)
+            self.assertFalse(consumer.member.has_left)
+            contexts[0].run(consumer.close)
+            self.assertTrue(consumer.member.has_left)
 
         return self.in_thread(run)
 

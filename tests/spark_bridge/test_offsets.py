@@ -29,6 +29,8 @@ class OffsetsTests(SynchronousTestCase):
                          '{"t": {"a": {"0": 0, "10": 1099511627776}}, "u": {"b": {"0": 5}}}')
         self.assertEqual(json.dumps(offsets_json({A0: 0, A10: 1 << 40, B0: 5})), json.dumps(value))
         self.assertEqual(read_offsets(value), {A0: 0, A10: 1 << 40, B0: 5})
+        error = self.assertRaises(OptionError, read_offsets, {"t": {"a": {str(2**61 - 1): 0}}})
+        self.assertIn("the checkpoint: topic t, broker a", str(error))
 
     def test_offsets_with_the_two_that_stand_for_begin_and_end(self) -> None:
         """Offsets, with the two that stand for begin and end; times; queues."""

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.consume_queue import OFFSET_MAX
 from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles, report_missing
 from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.topic_names import can_be_directory
 from twistmq.broker.wire.properties import pair_count
 from twistmq.broker.wire.record import (
     MAGIC_BLANK,
@@ -156,7 +158,9 @@ class LogWalk:
                           repr(text[:80]))
         if not message.topic:
             self._problem(at, 0, "a topic", "a record without one")
-        if message.queue_id < 0 or message.queue_offset < 0:
+        elif not can_be_directory(message.topic):
+            self._problem(at, 0, "a topic that can name a folder", ascii(message.topic[:80]))
+        if message.queue_id < 0 or not 0 <= message.queue_offset <= OFFSET_MAX:
             self._problem(at, 12, "a queue and an offset in it",
                           f"{message.queue_id} and {message.queue_offset}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from twisted.logger import LogLevel, capturedLogs, formatEvent
@@ -10,6 +11,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from twistmq.broker.errors import StoreError
 from twistmq.broker.store import raw_walk
 from twistmq.broker.store.consume_queue import OFFSET_MAX
+from twistmq.broker.store.inspect.check import StoreCheck
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.topic_names import can_be_directory
@@ -251,6 +255,26 @@ class StartTests(SynchronousTestCase):
             box = box.after_kill()
             box.step(10_000, 3)
             self.assertEqual(box.after_stop().bodies("Strange"), [b"strange"])
+
+    def test_a_check_of_the_store_names_each(self) -> None:
+        """By its place; the store is not changed by that."""
+        log, names = b"", []
+        for fields, _ in STRANGE:
+            if "store_timestamp" not in fields:
+                names.append(f"record at byte {len(log)}")
+                log += record(len(log), {"topic": "Other", **fields})
+        root = Path(self.mktemp())
+        (root / "commitlog").mkdir(parents=True)
+        (root / "commitlog" / f"{0:020}").write_bytes(log.ljust(FILE_SIZE, b"\0"))
+        lines: list[str] = []
+        files = StoreFiles(root)
+        StoreCheck(files, Report(root, lines.append, 1000)).run()
+        files.close()
+        for name in names:
+            self.assertTrue(any(name in line for line in lines), (name, lines))
+        text = "".join(lines)
+        self.assertIn("expected a topic that can name a folder, found '../../x'", text)
+        self.assertIn(f"found 0 and {OFFSET_MAX + 1}", text)
 
     def test_a_raw_log_with_one(self) -> None:
         """As one that a replica appended before it refused such records."""

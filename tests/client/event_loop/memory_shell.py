@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextvars import copy_context
 from typing import Any, NoReturn, TypeVar, cast
 
 from twistmq.client.core.tasks import Future, Task
@@ -14,9 +15,32 @@ from twistmq.client.options import CONSUMER
 from twistmq.client.roles import parts_of
 from twistmq.client.testing import MemoryClient
 
-__all__ = ["MemoryShell", "consumer_of"]
+__all__ = ["InContext", "MemoryShell", "consumer_of"]
 
 T = TypeVar("T")
+
+
+class InContext(Coroutine[Any, Any, T]):
+    """A coroutine of a program in a context of its own, as event loops run each of their tasks."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._context = copy_context()
+
+    def send(self, value: Any) -> Any:
+        """See ``Coroutine``."""
+        return self._context.run(self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        """See ``Coroutine``."""
+        return self._context.run(self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        """See ``Coroutine``."""
+        self._context.run(self._coroutine.close)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
 
 
 class Promise:
@@ -99,11 +123,11 @@ class MemoryShell(Shell):
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """See ``Shell``."""
-        self.core.tasks.spawn(coroutine, "program")
+        self.core.tasks.spawn(InContext(coroutine), "program")
 
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
         """See ``Shell``."""
-        await self.core.tasks.all_of([self.core.tasks.spawn(each, "program")
+        await self.core.tasks.all_of([self.core.tasks.spawn(InContext(each), "program")
                                       for each in coroutines])
 
     async def results(self, futures: Sequence[Any]) -> list[Any]:

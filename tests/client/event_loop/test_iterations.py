@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.event_loop.memory_shell import MemoryShell, consumer_of
+from tests.client.event_loop.memory_shell import InContext, MemoryShell, consumer_of
 from twistmq.client import Closed, Message
 from twistmq.client.core.tasks import Cancelled, Task
 from twistmq.client.testing import MemoryCluster
@@ -57,7 +57,8 @@ class Iteration:
         self.begun: list[int] = []
         #: Those whose turn of the loop ended.
         self.finished: list[int] = []
-        self.task: Task[None] = client.engine.tasks.spawn((program or Iteration.program)(self))
+        self.task: Task[None] = client.engine.tasks.spawn(
+            InContext((program or Iteration.program)(self)))
         self.steps = 0
 
     @staticmethod
@@ -179,7 +180,7 @@ class IterationTests(SynchronousTestCase):
         """The next iteration gets what the first did not finish."""
         def again(one: Iteration) -> None:
             first = one.task
-            one.task = one.client.engine.tasks.spawn(one.program_after(first))
+            one.task = one.client.engine.tasks.spawn(InContext(one.program_after(first)))
             first.cancel()
 
         for one in self.moments(again, Iteration.iterate):
@@ -191,7 +192,7 @@ class IterationTests(SynchronousTestCase):
             async def run() -> None:
                 await one.consumer.close()
 
-            one.client.engine.tasks.spawn(run(), "closing")
+            one.client.engine.tasks.spawn(InContext(run()), "closing")
 
         for one in self.moments(close):
             one.run()

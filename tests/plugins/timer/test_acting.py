@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred
 
@@ -13,6 +14,7 @@ from tests.plugins.timer.following_case import SLAVE, FollowingCase
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.properties import parse_properties
 from twistmq.broker.wire.record import MessageRecord
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
@@ -101,6 +103,15 @@ class StandInTests(ActingCase):
         self.slave.kernel.identity.has_master = False
         self.slave_turns(1000)
         self.assertEqual([body for each in self.escaped for body in each], bodies)
+
+    def test_a_batch_that_cannot_be_sent_holds_up_no_other(self) -> None:
+        """What fails while a batch is made leaves nothing that would be waited for."""
+        escaping = self.slave_service.due.escaping
+        wrong: Any = [SimpleNamespace(topic=TIMER_TOPIC, properties="", body=b"wrong")]
+        self.assertRaises(KeyError, escaping.store, wrong)
+        good: Any = [SimpleNamespace(topic="T", body=b"good")]
+        self.assertEqual((escaping.is_waiting, escaping.store(good)), (False, []))
+        self.assertEqual(self.escaped, [[b"good"]])
 
     def test_what_its_master_had_not_entered(self) -> None:
         """It is in the copied log."""
