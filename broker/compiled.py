@@ -56,7 +56,6 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.field_sets",
     "twistmq.broker.wire.json_text",
     "twistmq.broker.wire.lazy_properties",
-    "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.one_pass",
     "twistmq.broker.wire.plain_properties",
     "twistmq.broker.wire.plain_record",

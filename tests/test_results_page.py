@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from tests.bench.results_page import Part, page_of, section_of, sections_of, tables_of
+from tests.bench.results_page import Part, page_of, section_of, sections_of, tables_of, warm_ups_of
 
 PRINTED = """\
 twistmq 0.1.0; 2 cores
@@ -53,6 +53,13 @@ class ResultsPageTests(TestCase):
         self.assertIn("- machine: new", page)
         self.assertIn("| 2 |", page)
         self.assertEqual(sections_of(page), {"Sends": new, "Pops": kept})
+
+    def test_a_section_says_how_long_the_warm_up_took(self) -> None:
+        """A side that did not get warm is named."""
+        self.assertEqual(warm_ups_of(
+            "warm-up pull, round 1: ours us 5.00\nwarm-up pull: warm after 5 rounds\n"
+            "warm-up send json: NOT WARM after 20 rounds: Apache\n"),
+            "pull 5 rounds; send json 20 rounds, NOT WARM: Apache")
 
     def test_every_benchmark_of_the_list_is_a_program(self) -> None:
         folder = Path(__file__).parent / "bench"

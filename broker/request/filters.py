@@ -25,12 +25,13 @@ from twistmq.broker.wire.lazy_properties import LazyProperties
 from twistmq.broker.wire.properties import java_string_hash
 from twistmq.broker.wire.record import MessageRecord, properties_text
 
-__all__ = ["TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter", "TagFilter",
-           "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]
+__all__ = ["MATCH_ALL", "TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter",
+           "TagFilter", "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]
 
 #: The expression type the kernel itself knows.
 TAG = "TAG"
-_MATCH_ALL = "*"
+#: The expression that every message matches.
+MATCH_ALL = "*"
 #: Compiled expressions that are kept: clients send theirs with each pull.
 #: Source: SelectorParser.PARSE_CACHE.
 _COMPILED_MAX: Final = 100
@@ -55,7 +56,7 @@ def tags_of(expression: str | None) -> list[str]:
 
     :raises ValueError: when there is nothing between the bars.
     """
-    if not expression or expression == _MATCH_ALL:
+    if not expression or expression == MATCH_ALL:
         return []
     tags = [tag.strip() for tag in expression.split("||")]
     tags = [tag for tag in tags if tag]

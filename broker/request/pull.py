@@ -22,7 +22,7 @@ from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
-from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.filters import MATCH_ALL, TAG, is_tag_type
 from twistmq.broker.request.messages_reply import MessagesReply
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
@@ -237,8 +237,13 @@ class PullRequests:
             expression_type = header.expression_type
             if header.sys_flag & PULL_CLASS_FILTER:
                 return None
+            expression = header.subscription
+            if (expression == MATCH_ALL or not expression) and (
+                    not expression_type or expression_type == TAG):
+                # Most pulls: there is nothing to make, and no filter language to look for.
+                return None
             message_filter = filters.own_filter(
-                group_name, topic, expression_type, header.subscription)
+                group_name, topic, expression_type, expression)
         else:
             members, subscription = self._group_subscription(header, group)
             expression_type = subscription.expression_type

@@ -16,14 +16,18 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-__all__ = ["Part", "build_of", "machine", "page_of", "section_of", "sections_of", "tables_of"]
+__all__ = ["Part", "build_of", "machine", "page_of", "section_of", "sections_of", "tables_of",
+           "warm_ups_of"]
 
 TITLE = "# Results\n"
 INTRODUCTION = """
 `tests/bench/all` writes this page: each section is the newest run of one benchmark. Ratios of one
 run count; a rate is that of a machine whose cores the program that loads the servers shares with
 them. CPU is that of the servers' processes, unless a table says that it is a client's. Both servers
-run with the same settings, or the section says where they differ.
+run with the same settings, or the section says where they differ. Before a load counts, both sides
+run it until they are warm; the section says after how many rounds that was. A section that says
+nothing of it is of an earlier day: there Apache's side had a few rounds of warm-up, which was too
+short above all for its pulls, so it would cost less and do more than the section says.
 """
 
 
@@ -60,6 +64,14 @@ def tables_of(printed: str) -> list[str]:
             tables[-1].append(line.rstrip())
         inside = is_row
     return ["\n".join(rows) for rows in tables if len(rows) > 2]
+
+
+def warm_ups_of(printed: str) -> str:
+    """What a program printed of its warm-ups: after how many rounds each load was warm."""
+    found = re.findall(
+        r"(?m)^warm-up (.+): (?:warm|NOT WARM) after (\d+) rounds(.*)$", printed)
+    return "; ".join(f"{what} {rounds} rounds" + (f", NOT WARM{cold}" if cold else "")
+                     for what, rounds, cold in found)
 
 
 def machine() -> str:
