@@ -30,7 +30,8 @@ def blocking(where: str, context: ssl.SSLContext | None) -> list[bytes]:
         with Producer(client, group="p") as producer:
             for body in BODIES:
                 producer.send("Blocking", body)
-        with Consumer(client, group="g-blocking", topics="Blocking", start="first") as consumer:
+        with Consumer[bytes](
+                client, group="g-blocking", topics="Blocking", start="first") as consumer:
             for message in consumer:
                 found.append(message.body)
                 if len(found) == len(BODIES):
@@ -45,7 +46,7 @@ async def in_asyncio(where: str, context: ssl.SSLContext | None) -> list[bytes]:
         async with aio.Producer(client, group="p") as producer:
             for body in BODIES:
                 await producer.send("Asyncio", body)
-        async with aio.Consumer(
+        async with aio.Consumer[bytes](
                 client, group="g-asyncio", topics="Asyncio", start="first") as consumer:
             async for message in consumer:
                 found.append(message.body)
@@ -62,7 +63,7 @@ async def in_twisted(where: str, context: ssl.SSLContext | None) -> list[bytes]:
         async with tx.Producer(client, group="p") as producer:
             for body in BODIES:
                 await producer.send("Twisted", body)
-        async with tx.Consumer(
+        async with tx.Consumer[bytes](
                 client, group="g-twisted", topics="Twisted", start="first") as consumer:
             async for message in consumer:
                 found.append(message.body)
