@@ -40,7 +40,7 @@ class WarmUpTests(SynchronousTestCase):
         return is_warm, said.getvalue().splitlines()
 
     def test_it_goes_on_until_the_slower_side_is_warm(self) -> None:
-        """Each side has its two rounds in a row that are close, in the same two rounds."""
+        """Ours is warm after two rounds, and is loaded until Apache's is warm too."""
         is_warm, said = self.warm(ours=[5.0, 5.1], Apache=[25.9, 14.0, 9.0, 6.4, 6.0])
         self.assertTrue(is_warm)
         self.assertEqual(said[0], "warm-up pull, round 1: ours us 5.00; Apache us 25.90")

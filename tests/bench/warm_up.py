@@ -31,9 +31,9 @@ def are_close(before: Figures, after: Figures) -> bool:
 def warm_up(
     what: str, sides: Mapping[str, Callable[[], Figures]], rounds_max: int = ROUNDS_MAX,
 ) -> bool:
-    """Load the sides in turn until two rounds in a row of each of them are close.
+    """Load the sides in turn until each of them had two rounds in a row that are close.
 
-    Prints the figures of each round.
+    All are loaded until the last is warm. Prints the figures of each round.
 
     :param what: the load.
     :param sides: by name, runs a round and returns its figures: those that fall while a side gets
@@ -46,7 +46,8 @@ def warm_up(
     for number in range(1, rounds_max + 1):
         # The order alternates: one side's dirty pages are written while the next is measured.
         figures = {name: sides[name]() for name in (names if number % 2 else names[::-1])}
-        cold = [name for name in names
+        # A side stays warm: on a busy machine rounds of all sides are hardly ever close at once.
+        cold = [name for name in cold
                 if name not in before or not are_close(before[name], figures[name])]
         print(f"warm-up {what}, round {number}: " + "; ".join(
             f"{name} " + ", ".join(f"{key} {value:,.2f}" for key, value in figures[name].items())
