@@ -67,6 +67,7 @@ ERROR_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "twistmq.broker.errors.RequestRefused": (16, "text"),
     "twistmq.broker.request.large_sends.LargeBatch": (1, 2, {"a": "b"}),
     "twistmq.broker.request.pull._Forbidden": (3, "text"),
+    "twistmq.broker.store.raw_log.RecordRefused": (5, "text"),
     "twistmq.broker.store.settings.StoreSettingFault": ("field", 1, "is wrong"),
     "twistmq.broker.supervisor.broker_process.StartFailed": (253, "text"),
     "twistmq.client.errors.NotSafe": (RESULT,),
