@@ -64,8 +64,8 @@ class OffsetStore(Protocol):
         :param queues: those of all topics that the group reads, by topic.
         """
 
-    async def written_before_ms(self) -> int:
-        """When the offsets of a file were written before this member; Unix ms, 0: there is none."""
+    async def written_ms(self, queue: MessageQueue) -> int:
+        """When the offset of a queue was written to a file; Unix ms, 0: there is no file."""
 
     def forget_familiarity(self) -> None:
         """The next question where the group has offsets is asked again."""
@@ -146,7 +146,7 @@ class RemoteOffsets:
                 found = max(found, outcome)
         return found
 
-    async def written_before_ms(self) -> int:
+    async def written_ms(self, queue: MessageQueue) -> int:
         """See :class:`OffsetStore`. Brokers delete the offsets of a topic with it."""
         return 0
 
@@ -277,6 +277,8 @@ class LocalOffsets:
         self._table: dict[MessageQueue, int] | None = None
         #: When the file was written that was read; Unix ms.
         self._written_ms = 0
+        #: When this member wrote the offset of a queue last; Unix ms.
+        self._times_ms: dict[MessageQueue, int] = {}
         #: The last write of the file, under way or done.
         self._writing = _nothing()
 
@@ -309,6 +311,7 @@ class LocalOffsets:
         """See :class:`OffsetStore`. The file is written once at a time, with all that is known."""
         table = await self._load()
         table.update(offsets)
+        self._times_ms.update(dict.fromkeys(offsets, self._client.tasks.clock.wall_ms()))
         while not self._writing.is_done:
             await self._client.tasks.all_of([self._writing])
         data = OffsetTable(offset_table=dict(table)).encode()
@@ -330,10 +333,10 @@ class LocalOffsets:
             return Familiarity.TOPIC
         return Familiarity.GROUP if table else Familiarity.NONE
 
-    async def written_before_ms(self) -> int:
-        """See :class:`OffsetStore`."""
+    async def written_ms(self, queue: MessageQueue) -> int:
+        """See :class:`OffsetStore`. Counts also when the file could not be written."""
         await self._load()
-        return self._written_ms
+        return self._times_ms.get(queue, self._written_ms)
 
     def forget_familiarity(self) -> None:
         """See :class:`OffsetStore`. The file is here, so nothing is remembered of it."""
@@ -342,6 +345,7 @@ class LocalOffsets:
         """See :class:`OffsetStore`. Differs from Apache, whose client keeps the offset."""
         if self._table is not None:
             self._table.pop(queue, None)
+            self._times_ms.pop(queue, None)
 
     def _write(self, data: bytes) -> Future[None]:
         file = self._file

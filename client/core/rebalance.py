@@ -518,7 +518,7 @@ class Rebalance(Generic[T]):
         self._stopped.pop(queue, None)
         if stored is not None:
             self.beginnings.has_offset(queue.topic)
-            known_ms = await member.offsets.written_before_ms()
+            known_ms = await member.offsets.written_ms(queue)
             if stored and known_ms and await self.beginnings.is_made_again(queue, known_ms):
                 log.warning("group %s: %s was made again since the offset %d was written to the "
                             "file, and is read from its first message", member.group, queue,
