@@ -50,9 +50,13 @@ class PointKey(NamedTuple):
 
 class _PointBody(msgspec.Struct, omit_defaults=True, rename={
         "bits": "bm", "broker_name": "bn", "group": "c", "diffs": "d", "invisible_time": "it",
-        "count": "n", "pop_time": "pt", "queue_id": "q", "revive_time": "reviveTime",
-        "revive_offset": "ro", "put_times": "rp", "start_offset": "so", "topic": "t"}):
-    """A check point as it is stored; in the order of the wire names, as Apache writes it."""
+        "log_end": "le", "count": "n", "pop_time": "pt", "queue_id": "q",
+        "revive_time": "reviveTime", "revive_offset": "ro", "put_times": "rp", "start_offset": "so",
+        "topic": "t"}):
+    """A check point as it is stored; in the order of the wire names, as Apache writes it.
+
+    Apache's broker does not have "le", and does not look at it.
+    """
 
     bits: int
     broker_name: str | None
@@ -64,6 +68,7 @@ class _PointBody(msgspec.Struct, omit_defaults=True, rename={
     queue_id: int
     revive_time: int
     revive_offset: int
+    log_end: int = -1
     put_times: str | None = None
     start_offset: int = -1
     topic: str | None = None
@@ -74,16 +79,21 @@ class CheckPoint:
 
     :param offsets: their queue offsets, ascending.
     :param put_times: how often it was put again because a message could not be revived.
+    :param log_end: where the commit log of its broker ended at the pop; -1: that is not known, as
+        in a check point of Apache's broker. A message at that place or later is not one of its
+        messages, but one of another topic of the same name, which was made after a deletion.
     """
 
-    __slots__ = ("bits", "invisible_time", "key", "offsets", "put_times", "revive_offset")
+    __slots__ = ("bits", "invisible_time", "key", "log_end", "offsets", "put_times",
+                 "revive_offset")
 
     def __init__(self, key: PointKey, offsets: Sequence[int], invisible_time: int,
-                 put_times: int = 0) -> None:
+                 put_times: int = 0, log_end: int = -1) -> None:
         self.key = key
         self.offsets = offsets
         self.invisible_time = invisible_time
         self.put_times = put_times
+        self.log_end = log_end
         #: A bit for each of ``offsets`` that is acknowledged.
         self.bits = 0
         #: Its own place in the revive topic, once it was read there.
@@ -122,7 +132,7 @@ class CheckPoint:
         return msgspec.json.encode(_PointBody(
             0, key.broker_name, key.group, [offset - start for offset in self.offsets],
             self.invisible_time, len(self.offsets), key.pop_time, key.queue_id, self.revive_time,
-            0, str(self.put_times) if self.put_times else None, start, key.topic))
+            0, self.log_end, str(self.put_times) if self.put_times else None, start, key.topic))
 
     @classmethod
     def decode(cls, data: bytes, broker_name: str) -> CheckPoint:
@@ -143,11 +153,12 @@ class CheckPoint:
                 [*numbers, *diffs]) or len(diffs) > CHECK_POINT_MESSAGES_MAX:
             raise WireError("it is not a check point")
         queue_id, start, pop_time, invisible_time = numbers
-        put_times = fields.get("rp")
+        put_times, log_end = fields.get("rp"), fields.get("le", -1)
         point = cls(PointKey(topic, group, queue_id, start, pop_time,
                              fields.get("bn") or broker_name),
                     [start + diff for diff in diffs], invisible_time,
-                    int(put_times) if isinstance(put_times, str) and put_times.isdecimal() else 0)
+                    int(put_times) if isinstance(put_times, str) and put_times.isdecimal() else 0,
+                    log_end if _are_numbers([log_end]) else -1)
         bits = fields.get("bm")
         point.bits = bits & _BITS_MASK if isinstance(bits, int) else 0
         return point

@@ -75,7 +75,9 @@ class ChangeInvisibleTime:
         now_ms = max(self._broker.now_ms(), receipt.pop_time + 1)
         key = PointKey(header.topic, header.consumer_group, header.queue_id, header.offset, now_ms,
                        receipt.broker_name)
-        point = CheckPoint(key, [header.offset], header.invisible_time)
+        is_mine = receipt.broker_name == self._broker.broker_name
+        log_end = self._broker.store.commit_log.max_offset if is_mine else -1
+        point = CheckPoint(key, [header.offset], header.invisible_time, log_end=log_end)
         origin = key._replace(start_offset=receipt.start_offset, pop_time=receipt.pop_time)
         records = [state.records.check_point(point, receipt.revive_queue)]
         in_memory = state.buffer.has(origin)

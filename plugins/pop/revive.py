@@ -231,7 +231,9 @@ class ReviveQueue:
         broker, key = self._broker, point.key
         normal = normal_topic(key.topic, key.group)
         place = broker.store.queues.commit_log_offset(key.topic, key.queue_id, offset)
-        data = None if place < 0 else broker.store.look_message(place)
+        # Another broker, which this one stands in for, has a log of its own.
+        is_younger = 0 <= point.log_end <= place and key.broker_name == broker.broker_name
+        data = None if place < 0 or is_younger else broker.store.look_message(place)
         if data is None:
             self.log.info("message {offset} of {topic}-{queue_id} is gone, {group} does not get it "
                           "again", offset=offset, topic=key.topic, queue_id=key.queue_id,
@@ -326,7 +328,7 @@ class ReviveQueue:
             return
         visible_ms = broker.now_ms() + _AGAIN_MS[min(times, len(_AGAIN_MS) - 1)]
         again = CheckPoint(point.key._replace(start_offset=offset), [offset],
-                           visible_ms - point.key.pop_time, times + 1)
+                           visible_ms - point.key.pop_time, times + 1, point.log_end)
         record = self._state.records.check_point(again, self.queue_id)
         for refusal in self._state.records.store([record]).values():
             self.log.error("message {offset} of {key} is lost to its group: {error}",

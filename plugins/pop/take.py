@@ -220,11 +220,13 @@ class Taker:
             return
         state, header = self._state, attempt.header
         points: list[tuple[Part, CheckPoint]] = []
+        log_end = self._broker.store.commit_log.max_offset
         for part in attempt.parts:
             topic, group, queue_id = part.key
             point = CheckPoint(
                 PointKey(topic, group, queue_id, part.start_offset, attempt.pop_time,
-                         self._broker.broker_name), part.offsets, header.invisible_time)
+                         self._broker.broker_name), part.offsets, header.invisible_time,
+                log_end=log_end)
             points.append((part, point))
         is_kept = [state.takes(part.key, point, attempt.pop_time) for part, point in points]
         records = [state.records.check_point(point, attempt.revive_queue)

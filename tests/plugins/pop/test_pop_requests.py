@@ -73,7 +73,7 @@ class PopTests(PopTestCase):
         self.assertEqual(json.loads(waiting.body), {
             "bm": 0, "bn": "broker-a", "c": "g", "d": [0, 1], "it": INVISIBLE_MS, "n": 2,
             "pt": self.box.now_ms, "q": 0, "reviveTime": self.box.now_ms + INVISIBLE_MS, "ro": 0,
-            "so": 0, "t": "T"})
+            "so": 0, "t": "T", "le": waiting.physical_offset})
         self.assertEqual(properties["TAGS"], "ck")
         self.assertEqual(properties["REAL_TOPIC"], REVIVE_TOPIC)
         self.assertEqual(properties["TIMER_DELIVER_MS"],
