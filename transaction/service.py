@@ -177,25 +177,33 @@ class TransactionService:
     def _queue(self, queue_id: int) -> HalfQueue:
         queue = self._queues.get(queue_id)
         if queue is None:
+            offset, op_offset = self._saved_offsets(queue_id)
             queue = self._queues[queue_id] = HalfQueue(
-                self._broker, self.batches, self.metrics, queue_id,
-                self._saved_offset(HALF_TOPIC, queue_id),
-                self._saved_offset(OP_HALF_TOPIC, queue_id))
+                self._broker, self.batches, self.metrics, queue_id, offset, op_offset)
         return queue
 
-    def _saved_offset(self, topic: str, queue_id: int) -> int:
-        """The saved offset of a queue's check, corrected to the range of the queue."""
-        store = self._broker.store
-        least = store.queues.min_offset(topic, queue_id)
-        most = store.queues.max_offset(topic, queue_id)
-        saved = self._broker.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
-        offset = max(least, min(saved, most))
-        if saved not in (-1, offset):
-            self.log.error("checks of {topic}-{queue_id} continue at {offset}: the saved offset "
-                           "was {saved}, the queue has {least} to {most}",
-                           topic=topic, queue_id=queue_id,
-                           offset=offset, saved=saved, least=least, most=most)
-        return offset
+    def _saved_offsets(self, queue_id: int) -> tuple[int, int]:
+        """The saved offsets of a check in the half queue and in the op queue of its number.
+
+        They are corrected to the ranges of the queues. One beyond its queue is of another store:
+        then both queues are looked at from their beginnings, and no half message is forgotten.
+        """
+        topics = (HALF_TOPIC, OP_HALF_TOPIC)
+        queues = self._broker.store.queues
+        saved = [self._broker.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
+                 for topic in topics]
+        is_of_another = any(offset > queues.max_offset(topic, queue_id)
+                            for topic, offset in zip(topics, saved, strict=True))
+        found = []
+        for topic, offset in zip(topics, saved, strict=True):
+            least = queues.min_offset(topic, queue_id)
+            found.append(least if is_of_another else max(least, offset))
+            if offset not in (-1, found[-1]):
+                self.log.error("checks of {topic}-{queue_id} continue at {offset}: the saved "
+                               "offset was {saved}, the queue has {least} to {most}",
+                               topic=topic, queue_id=queue_id, offset=found[-1], saved=offset,
+                               least=least, most=queues.max_offset(topic, queue_id))
+        return found[0], found[1]
 
     def set_progress(self) -> Deferred[None] | None:
         """Set the group's offsets to where the checks are, once what they stored is durable.

@@ -22,7 +22,7 @@ from twistmq.broker.api import (
     format_properties,
     parse_properties,
 )
-from twistmq.broker.api.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
 from twistmq.broker.api.wire import has_queue_entry, record_again
 from twistmq.broker.api.wire import properties as names
 
@@ -52,11 +52,11 @@ def delay_record(record: MessageRecord, level_most: int) -> None:
     """Send a record to the schedule topic if it is to wait.
 
     Half messages and rollbacks do not wait; what they become may. Differs from Apache, which
-    delays a half message and then drops it.
+    delays a half message and then drops it. A half message that is given up does not wait either.
 
     :raises RequestRefused: when its property DELAY is not a level.
     """
-    if not has_queue_entry(record.sys_flag) or record.topic == HALF_TOPIC:
+    if not has_queue_entry(record.sys_flag) or record.topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
         return
     properties = parse_properties(record.properties)
     level = delay_level(properties)

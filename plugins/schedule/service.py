@@ -202,7 +202,9 @@ class ScheduleService:
         store, queue_id = self._broker.store, level - 1
         least = store.queues.min_offset(SCHEDULE_TOPIC, queue_id)
         most = store.queues.max_offset(SCHEDULE_TOPIC, queue_id)
-        corrected = max(least, min(offset, most))
+        if least <= offset <= most:
+            return offset
+        corrected = least if offset < least else self._first_waiting(level, least, most)
         if corrected != offset:
             self.log.error("delay level {number} continues at {corrected}: the saved offset was "
                            "{offset}, its queue has {least} to {most}",
@@ -210,6 +212,27 @@ class ScheduleService:
                            offset=offset, least=least, most=most)
             self._set_offset(level, corrected)
         return corrected
+
+    def _first_waiting(self, level: int, least: int, end: int) -> int:
+        """The first message of a level that is not due, and so not delivered, whatever is saved.
+
+        A saved offset is beyond the queue when the store is an older one, or was made again. All
+        messages of a queue wait equally long, so they are due in its order. Differs from Apache,
+        which goes on at the end.
+
+        :returns: ``end`` when all are due.
+        """
+        store, now_ms = self._broker.store, self._broker.now_ms()
+        latest_ms = now_ms + self.levels.lengths_ms[level]
+        first, last = least, end
+        while first < last:
+            middle = (first + last) // 2
+            entries = store.queues.entries(SCHEDULE_TOPIC, level - 1, middle, 1)
+            if entries and now_ms < entries[0][2] <= latest_ms:
+                last = middle
+            else:
+                first = middle + 1
+        return first
 
     def _due(
         self, level: int, offset: int, now_ms: int

@@ -23,7 +23,12 @@ from twistmq.broker.api import (
     format_properties,
     parse_properties,
 )
-from twistmq.broker.api.topics import HALF_TOPIC, TIMER_TOPIC, can_be_directory
+from twistmq.broker.api.topics import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    TIMER_TOPIC,
+    can_be_directory,
+)
 from twistmq.broker.api.wire import (
     NAME_VALUE_SEPARATOR,
     PROPERTIES_LENGTH_MAX,
@@ -64,12 +69,14 @@ def illegal(delay_max_ms: int) -> RequestRefused:
 def asks_for_time(record: MessageRecord) -> dict[str, str] | None:
     """A record's properties, parsed, if it is to wait for a time; None for most.
 
-    Half messages and rollbacks do not wait; what they become may. A level wins over a time.
+    Half messages and rollbacks do not wait; what they become may. A half message that is given up
+    does not wait either. A level wins over a time.
     """
     text = record.properties
     if not any(mark in text for mark in _MARKS) or _OUT_MARK in text:
         return None
-    if not has_queue_entry(record.sys_flag) or record.topic in (HALF_TOPIC, TIMER_TOPIC):
+    if not has_queue_entry(record.sys_flag) or record.topic in (
+            HALF_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC):
         return None
     properties = parse_properties(text)
     if names.TIMER_OUT_MS in properties or properties.keys().isdisjoint(TIMER_NAMES):
