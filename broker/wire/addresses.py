@@ -8,14 +8,45 @@ __all__ = ["ANSWER_SIZE_MAX", "addresses_of_answer", "split_address", "split_add
 
 #: Bytes of an address server's answer: some hundred addresses.
 ANSWER_SIZE_MAX: Final = 8192
+_PORT_DIGITS: Final = 5
+#: What no name of a host has.
+_NO_HOST: Final = frozenset("[]/\\@#?%,; \t\r\n")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split "host:port" or "[ipv6]:port"; :raises ValueError: when it is neither."""
+    """Split "host:port" or "[ipv6]:port".
+
+    :returns: the host without brackets, and the port. The zone of an IPv6 address stays in it.
+    :raises ValueError: when it is neither, or the host is neither a name nor an address.
+    """
     host, separator, port = address.strip().rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    is_port = len(port) <= _PORT_DIGITS and port.isascii() and port.isdecimal()
+    if not separator or not is_port or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is not host:port")
-    return host.strip("[]"), int(port)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        is_host = _is_ipv6(host)
+    else:
+        # An IPv6 address without brackets is what Apache's servers write of themselves.
+        is_host = _is_ipv6(host) if ":" in host else bool(host) and _NO_HOST.isdisjoint(host)
+    if not is_host or not host.isprintable():
+        raise ValueError(f"{address!r} is not host:port")
+    return host, int(port)
+
+
+def _is_ipv6(host: str) -> bool:
+    """Whether it is an IPv6 address, perhaps with a zone: "fe80::1%eth0"."""
+    address, has_zone, zone = host.partition("%")
+    if has_zone and (not zone or not _NO_HOST.isdisjoint(zone)):
+        return False
+    # Few addresses are of IPv6, and the module takes milliseconds to import.
+    from ipaddress import IPv6Address
+
+    try:
+        IPv6Address(address)
+    except ValueError:
+        return False
+    return True
 
 
 def split_addresses(text: str) -> list[str]:

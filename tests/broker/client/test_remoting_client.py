@@ -50,6 +50,22 @@ class SplitAddressTests(SynchronousTestCase):
             error = self.assertRaises(ValueError, split_address, text)
             self.assertIn("is not host:port", str(error))
 
+    def test_hosts_that_are_neither_names_nor_addresses(self) -> None:
+        """apache/rocketmq-dashboard#2741: malformed IPv6 addresses pass for name servers.
+
+        So did hosts with blanks. The zone of an address stays (apache/rocketmq#9987), and an
+        address without brackets is what Apache's servers write of themselves.
+        """
+        for text in ("[1:2:3]:9876", "[1::2::3]:9876", "[]:1", "[a]:1", "[10.0.0.1]:1", "1:2:3:9",
+                     "[::1:9876", "::1]:9876", "[[::1]]:1", "[::1%]:1", "[fe80::1%e 0]:1", "a b:1",
+                     "http://a:1", "a/b:1", "a,b:1", "a;b:1", "a\0:1", "user@a:1", "a:\uff11",
+                     "a:000001", "a:" + "9" * 5000):
+            error = self.assertRaises(ValueError, split_address, text)
+            self.assertIn("is not host:port", str(error))
+        for text, host in (("[fe80::1%eth0]:1", "fe80::1%eth0"), ("::1:1", "::1"),
+                           ("[::ffff:10.0.0.1]:1", "::ffff:10.0.0.1"), ("a_b-1.c.:1", "a_b-1.c.")):
+            self.assertEqual(split_address(text), (host, 1))
+
 
 class RemotingClientTests(TestCase):
     """Calls, shared connections, reconnection, errors."""
