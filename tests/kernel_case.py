@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from twisted.logger import LogLevel, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,9 +15,14 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.wire.record import MAGIC_POSITION, MessageRecord, decode_record
 
-__all__ = ["KernelTestCase", "count_any", "count_put", "note_appends", "run_all", "run_task"]
+__all__ = [
+    "DAMAGED_PARTS", "KernelTestCase", "count_any", "count_put", "error_lines", "flip",
+    "note_appends", "run_all", "run_task"]
+
+#: The parts of a record of which one byte is enough to make it unreadable.
+DAMAGED_PARTS = ("body", "properties", "magic")
 
 
 def note_appends(case: SynchronousTestCase, kernel: Kernel) -> list[MessageRecord]:
@@ -49,6 +55,38 @@ def count_put(stats: BrokerStats, topics: Mapping[str, tuple[int, int]]) -> None
     for record, (_, size) in zip(records, topics.values(), strict=True):
         record.size = size
     stats.messages_put(records)
+
+
+def error_lines(events: Iterable[Mapping[str, object]]) -> list[str]:
+    """The lines that were logged as errors, or worse."""
+    return [formatEvent(dict(event)) for event in events
+            if event["log_level"] in (LogLevel.error, LogLevel.critical)]
+
+
+def flip(
+    box: KernelBox, topic: str, queue_id: int, offset: int, part: str, bits: int = 0xFF
+) -> int:
+    """Change one byte of a stored record, as a bad disk does.
+
+    :param part: "body", "properties" for the length of the properties, "magic", or a number: the
+        byte of the record.
+    :param bits: that are turned over.
+    :returns: the place of the record in the commit log.
+    """
+    [(place, size, _)] = box.kernel.store.queues.entries(topic, queue_id, offset, 1)
+    log = box.kernel.store.commit_log
+    record = log.read_record(place)
+    assert record is not None and len(record) == size
+    message = decode_record(record, 0, False)
+    properties = len(message.properties.encode())
+    at = {"body": record.index(message.body), "magic": MAGIC_POSITION,
+          "properties": size - properties - 1}.get(part)
+    at = int(part) if at is None else at
+    path = f"{log.directory}/{place - place % log.file_size:020d}"
+    file = box.disk.open_file(path)
+    file.write_at(place % log.file_size + at, bytes([record[at] ^ bits]))
+    file.close()
+    return place
 
 
 def run_task(box: KernelBox, name: str) -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from twisted.logger import Logger
 
 from twistmq.broker.api import MessageRecord, decode_record, hookimpl, parse_properties
+from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.requests import RecordMaker, is_stored
 from twistmq.broker.api.topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
@@ -188,7 +189,11 @@ class ServerTrace:
         client = client_key(host, group, True)
         request_id = broker.unique_ids.make(now_ms)
         for data in context.messages:
-            message = decode_record(data, 0, False)
+            try:
+                message = decode_record(data, 0, False)
+            except StoreDamaged:
+                # Its reader logs what is wrong with it. It has no id that a trace could name.
+                continue
             properties = message.properties_map()
             if is_retry and not self._wants(properties.get(names.RETRY_TOPIC, "")):
                 continue

@@ -228,9 +228,9 @@ class HalfQueue:
                 raise StoreDamaged("it is not in the commit log")
             return decode_record(data)
         except StoreDamaged as error:
-            self.log.error("half message {offset} of queue {queue_id}, at {place}, cannot be "
-                           "checked: {error}", offset=self.offset, queue_id=self.queue_id,
-                           place=place, error=str(error))
+            self.log.error("half message {offset} of {topic}-{queue_id}, at {place} of the commit "
+                           "log, cannot be checked: {error}", offset=self.offset, topic=HALF_TOPIC,
+                           queue_id=self.queue_id, place=place, error=str(error))
             self._advance()
             return None
 

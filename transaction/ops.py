@@ -166,9 +166,10 @@ class KnownOps:
                     raise StoreDamaged("it is not in the commit log")
                 self._note(self._next, decode_record(data), half_offset)
             except StoreDamaged as error:
-                self.log.error("op message {offset} of queue {queue_id}, at {place}, cannot be "
-                               "read: {error}", offset=self._next, queue_id=self._queue_id,
-                               place=place, error=str(error))
+                self.log.error("op message {offset} of {topic}-{queue_id}, at {place} of the "
+                               "commit log, cannot be read: the half messages that it ends are "
+                               "checked again: {error}", offset=self._next, topic=OP_HALF_TOPIC,
+                               queue_id=self._queue_id, place=place, error=str(error))
                 self._done.add(self._next)
             self._next += 1
         if not entries:

@@ -152,8 +152,9 @@ class ReviveQueue:
                     raise WireError("it is not in the commit log")
                 self._take(decode_record(data), offset)
             except BrokerError as error:
-                self.log.error("message {offset} of revive queue {queue_id} is skipped: {error}",
-                               offset=offset, queue_id=self.queue_id, error=str(error))
+                self.log.error("message {offset} of {topic}-{queue_id}, at {place} of the commit "
+                               "log, is skipped: {error}", offset=offset, topic=self._topic,
+                               queue_id=self.queue_id, place=place, error=str(error))
             offset += 1
         self._next = offset
         if offset >= store.queues.max_offset(self._topic, self.queue_id):
@@ -185,6 +186,8 @@ class ReviveQueue:
                 self._acknowledge(known, ack.offsets)
             elif due_ms >= self._known_ms and len(self._early) < _OPEN_MAX:
                 self._early.setdefault(ack.key, ([], due_ms))[0].extend(ack.offsets)
+        else:
+            raise WireError(f"its tag {tag!r} is not one of a revive topic")
         self._known_ms = max(self._known_ms, min(due_ms, message.store_timestamp) - _SURE_MS)
 
     @staticmethod
@@ -234,6 +237,12 @@ class ReviveQueue:
         # Another broker, which this one stands in for, has a log of its own.
         is_younger = 0 <= point.log_end <= place and key.broker_name == broker.broker_name
         data = None if place < 0 or is_younger else broker.store.look_message(place)
+        if data is None and not is_younger and place >= broker.store.commit_log.min_offset:
+            self.log.error("message {offset} of {topic}-{queue_id} at {place} of the commit log is "
+                           "damaged, {group} does not get it again: no record begins there",
+                           offset=offset, topic=key.topic, queue_id=key.queue_id, place=place,
+                           group=key.group)
+            return None
         if data is None:
             self.log.info("message {offset} of {topic}-{queue_id} is gone, {group} does not get it "
                           "again", offset=offset, topic=key.topic, queue_id=key.queue_id,

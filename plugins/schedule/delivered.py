@@ -21,6 +21,7 @@ from twistmq.broker.api import (
     decode_record,
     parse_properties,
 )
+from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import SCHEDULE_TOPIC
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.schedule.records import DELAY_MARK, due_record
@@ -143,16 +144,27 @@ class Delivered:
         for _, place, _ in self._entries(topic, queue_id, begin):
             data = self._store.look_message(place)
             if data is not None and _MARK in data:
-                self._found[_key(decode_record(data))] += 1
+                try:
+                    self._found[_key(decode_record(data))] += 1
+                except StoreDamaged as error:
+                    self.log.error("a message of {topic}-{queue_id}, at {place} of the commit log, "
+                                   "cannot be read: the delayed message that it was may come "
+                                   "twice: {error}", topic=topic, queue_id=queue_id, place=place,
+                                   error=str(error))
             yield
 
     def _take_away(
         self, level: int, offset: int, first_ms: int, targets: set[tuple[str, int]]
     ) -> Iterator[None]:
         """Take away the deliveries of messages before an offset that were due since a time."""
-        for before in range(offset - 1, -1, -1):
+        least = self._store.queues.min_offset(SCHEDULE_TOPIC, level - 1)
+        for before in range(offset - 1, least - 1, -1):
             found = next(self._waiting(level, before), None)
-            if found is None or found[0] != before or found[1] < first_ms:
+            if found is None or found[0] != before:
+                # This one is damaged or gone: those before it may have been delivered as well.
+                yield
+                continue
+            if found[1] < first_ms:
                 return
             record = found[2]
             if (record.topic, record.queue_id) in targets:

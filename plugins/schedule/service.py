@@ -269,8 +269,9 @@ class ScheduleService:
                         due.append((offset, record))
                 except BrokerError as error:
                     self.log.error(
-                        "message {offset} of delay level {number}, at {place}, cannot be "
-                        "delivered: {error}", offset=offset, number=level, place=place,
+                        "message {offset} of {topic}-{queue_id}, of delay level {number}, at "
+                        "{place} of the commit log, cannot be delivered: {error}", offset=offset,
+                        topic=SCHEDULE_TOPIC, queue_id=level - 1, number=level, place=place,
                         error=str(error))
             offset += 1
         return due, offset

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, MessageRecord, StoredMessage, decode_record
+from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.broker.api.wire import properties as names
 
@@ -87,7 +88,13 @@ class Delivered:
         data = self._store.look_message(place, size)
         if data is None or _MARK not in data:
             return
-        message = decode_record(data)
+        try:
+            message = decode_record(data)
+        except StoreDamaged as error:
+            self.log.error("the message at {place} of the commit log cannot be read: the timed "
+                           "message that it was may come twice: {error}", place=place,
+                           error=str(error))
+            return
         properties = message.properties_map()
         # In the timer topic are those that came, and those that were put there again.
         if message.topic != TIMER_TOPIC or names.TIMER_ROLL_TIMES in properties:

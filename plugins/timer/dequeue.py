@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import BrokerError, MessageRecord, StoredMessage, decode_record
 from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.log_unit import LogUnit
 from twistmq.plugins.timer.records import delete_key, due_ms_of, due_record, rolled_record
@@ -160,7 +161,8 @@ class Dequeue:
                     topic = properties.get(names.REAL_TOPIC, "")
                     deletions.add(properties[names.TIMER_DEL_UNIQKEY])
                 except (BrokerError, KeyError) as error:
-                    self.log.error("the recall message at {place} recalls nothing: {error}",
+                    self.log.error("the recall message of {topic}-0 at {place} of the commit log "
+                                   "recalls nothing: {error}", topic=TIMER_TOPIC,
                                    place=unit.place, error=str(error))
                 counts[self._counted_as(topic, unit)] += unit.change
             position = unit.previous
@@ -194,8 +196,9 @@ class Dequeue:
                 if record is not None and not self._delivered.has(message, properties, record):
                     records.append(record)
             except BrokerError as error:
-                self.log.error("the timed message at {place} cannot be delivered: {error}",
-                               place=unit.place, error=str(error))
+                self.log.error("the timed message of {topic}-0 at {place} of the commit log cannot "
+                               "be delivered: {error}", topic=TIMER_TOPIC, place=unit.place,
+                               error=str(error))
             counts[self._counted_as(topic, unit)] += unit.change
         return records, end
 

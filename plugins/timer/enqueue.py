@@ -182,8 +182,9 @@ class Enqueue:
             try:
                 unit = self._unit(place, size, now_ms, topics, late)
             except BrokerError as error:
-                self.log.error("message {offset} of the timer topic, at {place}, is skipped: "
-                               "{error}", offset=queue_offset, place=place, error=str(error))
+                self.log.error("message {offset} of {topic}-0, at {place} of the commit log, is "
+                               "skipped: {error}", offset=queue_offset, topic=TIMER_TOPIC,
+                               place=place, error=str(error))
                 continue
             if unit is not None:
                 slot_ms = self._wheel.floor_ms(unit.slot_ms)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from twistmq.broker.api import decode_record
+from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpointFile
 from twistmq.plugins.timer.log_unit import UNIT_SIZE, LogUnit
@@ -117,7 +118,11 @@ class TimerRecovery:
         data = self._store.look_message(unit.place)
         if data is None or len(data) != unit.message_size:
             return _UNKNOWN
-        message = decode_record(data)
+        try:
+            message = decode_record(data, 0, False)
+        except StoreDamaged:
+            # It is entered again, which says what is wrong with it.
+            return _UNKNOWN
         return message.queue_offset if message.topic == TIMER_TOPIC else _UNKNOWN
 
     def _make_wheel(self, end: int, read_ms: int) -> int:

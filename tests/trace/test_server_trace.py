@@ -7,6 +7,7 @@ from typing import Any
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import error_lines, flip
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.disk import FaultyDisk
@@ -244,6 +245,19 @@ class ConsumedTests(TraceTestCase):
         self.assertEqual({each.born_host for each in self.messages()},
                          {self.producer.remote_host, self.consumer.remote_host})
         self.assertEqual(message.reconsume_times, 0)
+
+    def test_a_damaged_message_is_not_traced(self) -> None:
+        """The others of its pull are."""
+        for name in ("u1", "u2", "u3"):
+            self.send(properties={"UNIQ_KEY": name})
+        flip(self.box, "T", 0, 1, "properties")
+        with capturedLogs() as events:
+            self.box.ask(RequestCode.PULL_MESSAGE, pull_header("T", 0, group="g"),
+                         peer=self.consumer)
+        self.assertEqual(error_lines(events), [])
+        self.let_pass(1000)
+        self.assertEqual([record.message_id for record in self.new()
+                          if isinstance(record, SubBefore)], ["u1", "u3"])
 
     def test_one_request_id_a_pull(self) -> None:
         """Messages of one pull share it."""

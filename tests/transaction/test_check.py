@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.logger import capturedLogs
 
-from tests.kernel_case import run_all
+from tests.kernel_case import DAMAGED_PARTS, error_lines, flip, run_all
 from tests.transaction.case import (
     COMMIT,
     ROLLBACK,
@@ -234,6 +234,47 @@ class CheckTests(TransactionTestCase):
         self.box.kernel.set_role("ASYNC_MASTER", 0)
         self.write_ends()
         self.assertEqual(len(self.ops()), 1)
+
+
+class DamagedTests(TransactionTestCase):
+    """One record is damaged."""
+
+    def test_a_half_message(self) -> None:
+        """One error names it, the producer is asked about the others, and none is lost."""
+        for part in DAMAGED_PARTS:
+            for body in (b"one", b"two", b"three"):
+                self.half(body)
+            place = flip(self.box, HALF_TOPIC, 0, 1, part)
+            with capturedLogs() as events:
+                asked = self.check(TIMEOUT_MS)
+            self.assertEqual([each.message.body for each in asked], [b"one", b"three"])
+            [line] = error_lines(events)
+            self.assertIn(f"half message 1 of {HALF_TOPIC}-0, at {place} of the commit "
+                          "log, cannot be checked: ", line)
+            for each in asked:
+                self.answer(each, COMMIT)
+            self.assertEqual(self.bodies(), [b"one", b"three"])
+            self.doCleanups()
+            self.setUp()
+
+    def test_an_end(self) -> None:
+        """One error names it, and the half message that it ends is asked about once more."""
+        for part in DAMAGED_PARTS:
+            for body in (b"one", b"two", b"three"):
+                self.must_end(self.half(body), ROLLBACK)
+                self.write_ends()
+            self.half(b"open")
+            place = flip(self.box, OP_HALF_TOPIC, 0, 1, part)
+            self.box.stop()
+            self.box = self.start()
+            self.producer = self.new_producer()
+            with capturedLogs() as events:
+                self.assertEqual(self.asked(TIMEOUT_MS), [b"two", b"open"])
+            [line] = error_lines(events)
+            self.assertIn(f"op message 1 of {OP_HALF_TOPIC}-0, at {place} of the commit log, "
+                          "cannot be read: ", line)
+            self.doCleanups()
+            self.setUp()
 
 
 class GivenUpTests(TransactionTestCase):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.kernel_case import note_appends
-from tests.plugins.pop.case import RETRY_TOPIC, REVIVE_TOPIC, PopTestCase
+from twisted.logger import capturedLogs
+
+from tests.kernel_case import DAMAGED_PARTS, error_lines, flip, note_appends
+from tests.plugins.pop.case import RETRY_TOPIC, REVIVE_TOPIC, TIMER_TURN, PopTestCase
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.record import MessageRecord
@@ -185,6 +187,60 @@ class ReviveTests(PopTestCase):
         self.pass_time(9000)
         self.assertEqual(len(self.retries()), 400)
         self.assertEqual(self.revived_to(), {0: 399})
+
+
+class DamagedTests(PopTestCase):
+    """One record is damaged: of the revive topic, or of what was popped."""
+
+    settings = {"reviveQueueNum": "1", "enablePopBufferMerge": "false"}  # noqa: RUF012
+
+    def pop_three(self) -> None:
+        """Pop three messages by a check point each, which reach the revive topic."""
+        for body in (b"one", b"two", b"three"):
+            self.send(body)
+        for _ in range(3):
+            self.pop(count=1)
+        for _ in range(12):
+            self.box.now_ms += 500
+            self.run_all(TIMER_TURN)
+            self.box.kernel.store.flush_step(self.box.now_ms)
+        self.assertEqual(len(self.stored(REVIVE_TOPIC)), 3)
+
+    def test_a_check_point(self) -> None:
+        """One error names it, and the other messages come again.
+
+        A tag that is not one of the topic's is damage as well: the CRC does not cover it.
+        """
+        for part in (*DAMAGED_PARTS, "tag"):
+            self.pop_three()
+            at = part
+            if part == "tag":
+                [data] = self.box.kernel.store.get_message(REVIVE_TOPIC, 0, 1, 1).messages
+                at = str(data.index(b"TAGS") + 5)
+            place = flip(self.box, REVIVE_TOPIC, 0, 1, at)
+            with capturedLogs() as events:
+                self.pass_time(9000)
+            self.assertEqual(self.retries(), [b"one", b"three"], msg=part)
+            [line] = error_lines(events)
+            self.assertIn(f"message 1 of {REVIVE_TOPIC}-0, at {place} of the commit log, is "
+                          "skipped: ", line)
+            self.assertEqual(self.revived_to(), {0: 2})
+            self.doCleanups()
+            self.setUp()
+
+    def test_a_popped_message(self) -> None:
+        """One error names it, whatever part of it is damaged; the others come again."""
+        for part in DAMAGED_PARTS:
+            self.pop_three()
+            place = flip(self.box, "T", 0, 1, part)
+            with capturedLogs() as events:
+                self.pass_time(9000)
+            self.assertEqual(self.retries(), [b"one", b"three"], msg=part)
+            [line] = error_lines(events)
+            self.assertIn(f"message 1 of T-0 at {place} of the commit log is damaged, g does not "
+                          "get it again: ", line)
+            self.doCleanups()
+            self.setUp()
 
 
 class RoleTests(PopTestCase):

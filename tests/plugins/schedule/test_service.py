@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged, StoreFull, WireError
@@ -510,6 +511,65 @@ class FaultTests(DelayTestCase):
         self.let_pass(100)
         self.let_pass(100)
         self.assertEqual((self.bodies("U"), self.bodies()), ([b"0"], [b"2", b"3", b"1"]))
+
+    def test_one_damaged(self) -> None:
+        """One error names the record that is stepped over; those behind it come, and once."""
+        for number, part in enumerate(DAMAGED_PARTS):
+            for body in (b"one", b"two", b"three"):
+                self.send(body, 1, topic=f"T{number}")
+            place = flip(self.box, SCHEDULE_TOPIC, 0, 3 * number + 1, part)
+            with capturedLogs() as events:
+                self.let_pass(1000)
+                self.let_pass(1000)
+            self.assertEqual(self.bodies(f"T{number}"), [b"one", b"three"])
+            [line] = error_lines(events)
+            self.assertIn(f"message {3 * number + 1} of {SCHEDULE_TOPIC}-0, of delay level 1, at "
+                          f"{place} of the commit log, cannot be delivered: ", line)
+
+    def test_a_promoted_slave_passes_a_damaged_delivery(self) -> None:
+        """It still finds the other deliveries of the lost master, ahead of it and behind it."""
+        for number in range(4):
+            self.send(b"%d" % number, 1)
+        [table] = self.box.kernel.hooks.collect_synced_tables()
+        copied = self.box.ask(table.code).body
+        self.let_pass(1000)
+        place = flip(self.box, "T", 1, 1, "body")
+        self.box.kernel.set_role("SLAVE", 1)
+        table.take(copied)
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        with capturedLogs() as events:
+            self.let_pass(1000)
+        reader = self.box.kernel.store
+        bodies = [decode_record(data, 0, False).body[:1]
+                  for data in reader.get_message("T", 1, 0, 32).messages]
+        self.assertEqual((len(bodies), bodies[2:]), (5, [b"2", b"3", b"1"]))
+        [line] = error_lines(events)
+        self.assertIn(f"a message of T-1, at {place} of the commit log, cannot be read", line)
+
+    def test_a_promoted_slave_counts_past_a_damaged_delayed_message(self) -> None:
+        """Deliveries that the offsets count are not taken for those of the same message sent again.
+
+        Otherwise the second of two equal messages would never be delivered.
+        """
+        same = send_header("T", self.box.now_ms, queue_id=1, properties={
+            "DELAY": "1", "UNIQ_KEY": "same"})
+        self.box.ask(RequestCode.SEND_MESSAGE_V2, same, b"same")
+        for number in range(BATCH_COUNT - 1):
+            self.send(b"%d" % number, 1)
+        self.box.ask(RequestCode.SEND_MESSAGE_V2, same, b"same")
+        self.box.now_ms += 1000
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "deliver delayed messages"]
+        task.run(self.box.now_ms)
+        self.assertEqual(len(self.stored()), BATCH_COUNT)
+        [table] = self.box.kernel.hooks.collect_synced_tables()
+        copied = self.box.ask(table.code).body
+        flip(self.box, SCHEDULE_TOPIC, 0, 1, "magic")
+        self.box.kernel.set_role("SLAVE", 1)
+        table.take(copied)
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.let_pass(1000)
+        self.assertEqual(self.bodies().count(b"same"), 2)
 
     def test_not_a_delayed_message(self) -> None:
         """What is in the schedule topic and does not say where it belongs is passed over."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tests.kernel_case import run_task
+from twisted.logger import capturedLogs
+
+from tests.kernel_case import error_lines, flip, run_task
 from tests.plugins.timer.case import SAVE
 from tests.plugins.timer.following_case import SLAVE, FollowingCase
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import StoreError, WireError
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.record import decode_record
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
 
 
@@ -98,6 +101,27 @@ class FollowingTests(FollowingCase):
         self.slave_turns(10_000)
         self.assertEqual(sorted(self.slave_bodies()), sorted(
             [b"%d" % number for number in range(10)] + [b"same", b"same", b"late"]))
+
+    def test_a_damaged_delivery_of_a_lost_master(self) -> None:
+        """That message alone comes twice; the other deliveries are found all the same."""
+        for number in range(5):
+            self.send(b"%d" % number, TIMER_DELAY_MS="1500")
+        self.turn()
+        self.copy()
+        self.copy()
+        self.turns(3000)
+        self.copy_log()
+        self.slave.now_ms = self.box.now_ms
+        place = flip(self.slave, "T", 1, 1, "body")
+        self.promote()
+        with capturedLogs() as events:
+            self.slave_turns(5000)
+        found = self.slave.kernel.store.get_message("T", 1, 0, 32).messages
+        bodies = [decode_record(data, 0, False).body for data in found]
+        self.assertEqual((bodies[0], bodies[2:]), (b"0", [b"2", b"3", b"4", b"1"]))
+        [line] = error_lines(events)
+        self.assertIn(f"the message at {place} of the commit log cannot be read: the timed "
+                      "message that it was may come twice", line)
 
     def test_what_a_lost_master_rolled_last_comes_once(self) -> None:
         """It is in the timer topic again."""

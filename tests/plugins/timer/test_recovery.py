@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from twisted.logger import capturedLogs
+
+from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from tests.plugins.timer.case import TimerTestCase
+from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpoint
 from twistmq.plugins.timer.log_unit import UNIT_SIZE
 
@@ -127,6 +131,22 @@ class RecoveryTests(TimerTestCase):
         self.assertEqual(self.service.wheel.count, sent)
         self.turns(70_000)
         self.assertEqual(self.bodies(), [b"%d" % each for each in range(sent)])
+
+    def test_one_damaged_message(self) -> None:
+        """The log is followed past it, and the broker starts."""
+        for number, part in enumerate(DAMAGED_PARTS):
+            self.fill()
+            self.box.stop()
+            self.disk.remove(WHEEL)
+            self.as_apache(last_timer_log_flush_position=2 * UNIT_SIZE)
+            flip(self.box, TIMER_TOPIC, 0, 10 * number + 7, part)
+            self.box = self.start()
+            begin = len(self.bodies())
+            with capturedLogs() as events:
+                self.turns(12_000)
+            self.assertEqual(sorted(self.bodies()[begin:]), [
+                b"%d" % number for number in range(10) if number != 7])
+            self.assertTrue(error_lines(events))
 
     def test_after_a_stop_of_apaches(self) -> None:
         """Its check point is behind its log, its wheel too: the log is followed."""

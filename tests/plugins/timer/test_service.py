@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from itertools import product
 
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
+
+from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from tests.plugins.timer.case import SAVE, TURN, TimerTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError
@@ -369,6 +373,26 @@ class FaultTests(TimerTestCase):
         self.turn(1000)
         self.save()
         self.assertFalse(self.service.wheel.is_changed)
+
+    def test_one_damaged_message(self) -> None:
+        """One error names the record that is stepped over; the others of its slot come, once.
+
+        It is damaged before it is entered, or afterwards.
+        """
+        for number, (part, entered) in enumerate(product(DAMAGED_PARTS, (False, True))):
+            for body in (b"one", b"two", b"three"):
+                self.send(body, topic=f"T{number}", TIMER_DELAY_MS="1500")
+            if entered:
+                self.turn()
+            place = flip(self.box, TIMER_TOPIC, 0, 3 * number + 1, part)
+            with capturedLogs() as events:
+                self.turns(3000)
+            self.assertEqual(self.bodies(f"T{number}"), [b"one", b"three"])
+            [line] = error_lines(events)
+            self.assertIn(f"the timed message of {TIMER_TOPIC}-0 at {place} of the commit log "
+                          "cannot be delivered: " if entered else
+                          f"message {3 * number + 1} of {TIMER_TOPIC}-0, at {place} of the commit "
+                          "log, is skipped: ", line)
 
     def test_damaged_files_stop_the_start(self) -> None:
         """A wheel of another length, a log of other files."""
