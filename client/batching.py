@@ -4,18 +4,20 @@ A message of ``send_soon`` goes into its batch on the caller's thread. The clien
 of a batch, not of a message. It makes the request, and the unique ids of messages that have no
 property of their own: those wait as their bodies. All futures of a batch share its outcome.
 
-The room of the producer and the batches have one lock.
+The room of the producer and the batches have one lock. A signal handler may send in the middle of a
+send of its thread: its message goes alone, and the client's thread does not wait for that thread.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from typing import Final
 
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import Accumulator, Batch, BatchKey
-from twistmq.client.core.batching import BatchSender, results_of
+from twistmq.client.core.batching import AGAIN_MS, BatchSender, results_of
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.sending import Sender
 from twistmq.client.futures import Outcomes, SharedFuture
@@ -42,7 +44,10 @@ class ThreadBatching(BatchSender[Item]):
         self, sender: Sender, room: ThreadRoom, post: Callable[..., object]
     ) -> None:
         self._client = sender.client
-        super().__init__(self._client.tasks, Accumulator(), room.lock)
+        super().__init__(self._client.tasks, Accumulator())
+        self._lock = room.lock
+        #: The thread that is in the middle of filling a batch; 0: none is.
+        self._filler = 0
         self._sender = sender
         self._room = room
         self._post = post
@@ -83,23 +88,52 @@ class ThreadBatching(BatchSender[Item]):
             self._plain[message.topic] = key, ready.size - len(ready.body)
         return self._add(key, ready, ready.size)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the caller is a signal handler that interrupted the filling of a batch."""
+        return self._filler == threading.get_ident()
+
+    def enter(self) -> bool:
+        """See ``BatchSender``; called on the client's own thread."""
+        if not self._room.enter():
+            return False
+        if self._filler:
+            # The thread waits in a signal handler.
+            self._lock.release()
+            return False
+        return True
+
+    def leave(self) -> None:
+        """See ``BatchSender``."""
+        self._lock.release()
+
     def _add(self, key: BatchKey, item: Item, size: int) -> ThreadFuture[SendResult] | None:
-        room, accumulator = self._room, self._accumulator
+        room = self._room
         with self._lock:
+            if self._filler:
+                return None
             if not room.fits(size):
                 room.wait_for(size, self._timeout_s)
-            batch = accumulator.fits(key, size)
+            self._filler = threading.get_ident()
+            try:
+                return self._fill(key, item, size)
+            finally:
+                self._filler = 0
+
+    def _fill(self, key: BatchKey, item: Item, size: int) -> ThreadFuture[SendResult] | None:
+        room, accumulator = self._room, self._accumulator
+        batch = accumulator.fits(key, size)
+        if batch is None:
+            batch = self._begin(key, item, size)
             if batch is None:
-                batch = self._begin(key, item, size)
-                if batch is None:
-                    return None
-            else:
-                batch.items.append(item)
-                batch.byte_count += size
-                accumulator.byte_count += size
-            room.count += 1
-            room.bytes += size
-            return SharedFuture(batch.shared, len(batch.items) - 1)
+                return None
+        else:
+            batch.items.append(item)
+            batch.byte_count += size
+            accumulator.byte_count += size
+        room.count += 1
+        room.bytes += size
+        return SharedFuture(batch.shared, len(batch.items) - 1)
 
     def _begin(self, key: BatchKey, item: Item, size: int) -> Batch[Item] | None:
         """Begin a batch, or make one full; :returns: None when there is no room for another."""
@@ -129,9 +163,14 @@ class ThreadBatching(BatchSender[Item]):
         outcomes: Outcomes[SendResult] = batch.shared
 
         def done(outcome: SendResult | Exception) -> None:
-            with self._lock:
+            if not self._room.enter():
+                self._client.tasks.later(AGAIN_MS, done, outcome)
+                return
+            try:
                 self._accumulator.ended(batch)
                 self._room.give_some(count, batch.byte_count)
+            finally:
+                self._lock.release()
             if isinstance(outcome, Exception):
                 self._room.failed(outcomes, count, outcome)
                 outcomes.finish(tuple, outcome)

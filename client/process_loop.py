@@ -16,7 +16,7 @@ from twistmq.client.loop import Loop
 
 __all__ = ["shared_loop"]
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _loop: Loop | None = None
 _loops: weakref.WeakSet[Loop] = weakref.WeakSet()
 
@@ -55,7 +55,7 @@ def _finish_in_child() -> None:
 
 def _forked() -> None:
     global _lock, _loop
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _loop = None
     for loop in list(_loops):
         if loop.pid != os.getpid():

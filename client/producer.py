@@ -8,10 +8,11 @@ It may be used by many threads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from twistmq.client.blocking import Client, closing_on_error
@@ -221,13 +222,16 @@ class Producer:
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all messages of :meth:`send_soon` have ended.
 
+        In a signal handler that interrupted a :meth:`send_soon`, the message of that call is not
+        waited for.
+
         :raises TimeoutError: when they do not in time.
         :raises RuntimeError: in a function that the client's own thread calls, such as the
-            call-back of a future.
+            call-back of a future, and in a signal handler that interrupted the filling of a batch.
         """
-        self.client.loop.check_thread()
+        self._check_wait()
         self.client.loop.post(self.sender.flush_batches)
-        self._room.wait_empty(timeout_s)
+        self._room.wait_empty(timeout_s, self._interrupted())
 
     def close(self) -> None:
         """Wait for the messages under way, leave the group; a second call does nothing.
@@ -236,10 +240,10 @@ class Producer:
         futures.
 
         :raises RuntimeError: in a function that the client's own thread calls, such as the
-            call-back of a future.
+            call-back of a future, and in a signal handler that interrupted the filling of a batch.
         """
         if not self.client.core.is_closed:
-            self.client.loop.check_thread()
+            self._check_wait()
         self._is_closed = True
         try:
             if self.sender in self.client.core.members:
@@ -254,6 +258,27 @@ class Producer:
                 with suppress(Closed):
                     self.client.run(self.sender.leave)
 
+    def _check_wait(self) -> None:
+        """:raises RuntimeError: where messages cannot be waited for."""
+        self.client.loop.check_thread()
+        if self._batching is not None and self._batching.is_interrupted:
+            raise RuntimeError(
+                "this signal handler interrupted a send_soon that fills a batch, so it cannot wait "
+                "for the batch: set a flag in the handler, and wait after the send_soon")
+
+    def _interrupted(self) -> int:
+        """How many sends of this thread the signal handlers that run now have interrupted.
+
+        Their messages may have room and are not under way yet.
+        """
+        code = Producer.send_ready.__code__
+        frame: FrameType | None = sys._getframe()
+        count = 0
+        while frame is not None:
+            count += frame.f_code is code and frame.f_locals.get("self") is self
+            frame = frame.f_back
+        return count
+
     def _wait_for_all(self) -> None:
         """Wait for the messages under way, as long as one of them can end.
 
@@ -265,7 +290,7 @@ class Producer:
         for _ in range(2):
             self.client.loop.run_there(self.sender.flush_batches)
             with suppress(TimeoutError):
-                self._room.wait_empty(bound_s)
+                self._room.wait_empty(bound_s, self._interrupted())
                 break
 
     def _prepare(self, message: Message) -> Outgoing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -19,6 +20,8 @@ _FAILURES_MAX: Final = 1000
 
 #: How often a thread without room looks whether there is some, seconds.
 _LOOK_S: Final = 0.05
+#: How long the client's thread waits for a thread that is in the middle of a step, seconds.
+_STUCK_S: Final = 0.05
 
 
 class Watched(Protocol):
@@ -46,17 +49,23 @@ class ThreadRoom(Room):
         self._group = group
         #: Messages that failed: their outcome, how many have it, and the error.
         self._failures: list[tuple[Watched, int, Exception]] = []
-        self.lock: Final = threading.Lock()
+        #: A signal handler may send in the middle of a send of its thread.
+        self.lock: Final = threading.RLock()
         self._changed: Final = threading.Condition(self.lock)
         #: Threads are woken when no more is under way than this.
         self._count_low: Final = count_max - max(count_max // 4, 1)
         self._bytes_low: Final = bytes_max - bytes_max // 4
         #: Threads that wait for room, or for everything to end.
         self._waiting = 0
+        #: What ended while a thread was stuck in the middle of a step: messages and their bytes.
+        self._late: deque[tuple[int, int]] = deque()
+        self._is_stuck = False
 
     def take(self, size: int, timeout_s: float = 0.0) -> None:
         """Take room for a message; :raises Full: when it does not get any in time."""
         with self.lock:
+            if self._late:
+                self._settle()
             if not self.fits(size):
                 self.wait_for(size, timeout_s)
             super().take(size)
@@ -74,19 +83,44 @@ class ThreadRoom(Room):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._waiting += 1
         try:
-            while not is_true():
+            while True:
+                self._settle()
+                if is_true():
+                    return True
                 left = _LOOK_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     return False
                 self._changed.wait(min(left, _LOOK_S))
         finally:
             self._waiting -= 1
-        return True
+
+    def enter(self) -> bool:
+        """Take the lock on the client's own thread, unless the thread that has it is stuck.
+
+        A signal handler runs in the middle of a step of its thread. When it waits for the client,
+        the client must not wait for that thread.
+        """
+        entered = self.lock.acquire(blocking=False) or (
+            not self._is_stuck and self.lock.acquire(timeout=_STUCK_S))
+        self._is_stuck = not entered
+        return entered
 
     def give(self, size: int) -> None:
-        """Give room back."""
-        with self.lock:
+        """Give room back; called on the client's own thread."""
+        if not self.enter():
+            self._late.append((1, size))
+            return
+        try:
             self.give_some(1, size)
+            if self._late:
+                self._settle()
+        finally:
+            self.lock.release()
+
+    def _settle(self) -> None:
+        """Give back what is late, with the lock."""
+        while self._late:
+            self.give_some(*self._late.popleft())
 
     def give_some(self, count: int, byte_count: int) -> None:
         """Give the room of some messages back, with the lock."""
@@ -96,15 +130,21 @@ class ThreadRoom(Room):
                 self.count <= self._count_low and self.bytes <= self._bytes_low)):
             self._changed.notify_all()
 
-    def wait_empty(self, timeout_s: float | None) -> None:
-        """Wait until nothing is under way; :raises TimeoutError: when it is not in time."""
+    def wait_empty(self, timeout_s: float | None, but: int = 0) -> None:
+        """Wait until nothing is under way; :raises TimeoutError: when it is not in time.
+
+        :param but: so many messages are not waited for.
+        """
         with self.lock:
-            if not self._wait(lambda: not self.count, timeout_s):
+            if not self._wait(lambda: self.count <= but, timeout_s):
                 raise TimeoutError(f"{self.count} messages are still under way")
 
     def failed(self, outcome: Watched, count: int, error: Exception) -> None:
         """Messages failed; they are logged in the end unless the program looks at their futures."""
-        with self.lock:
+        if not self.enter():
+            self._failures.append((outcome, count, error))
+            return
+        try:
             if len(self._failures) >= _FAILURES_MAX:
                 self._failures = [each for each in self._failures if not each[0].is_seen]
             if len(self._failures) < _FAILURES_MAX:
@@ -113,10 +153,13 @@ class ThreadRoom(Room):
                 # The number stays right; these are not looked at any more.
                 last, more, first = self._failures[-1]
                 self._failures[-1] = last, more + count, first
+        finally:
+            self.lock.release()
 
     def tell_lost(self) -> None:
         """Log what was not stored without the program's knowledge, because the producer ends."""
         with self.lock:
+            self._settle()
             failures, self._failures = self._failures, []
             left = self.count
         unseen = [(count, error) for outcome, count, error in failures if not outcome.is_seen]

@@ -96,7 +96,7 @@ SLOW: Final = frozenset((
     "client/core/test_hostile_names.py", "client/test_arguments.py", "client/test_damaged.py",
     "client/core/test_cache_bound.py", "client/test_tls.py",
     "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
-    "client/test_closes.py", "client/test_exits.py",
+    "client/test_closes.py", "client/test_exits.py", "client/test_signals.py",
     "client/test_readme.py",
     "client/test_hanging_sockets.py", "client/test_pull_consumer.py", "client/test_replies.py",
     "client/event_loop/test_shells.py", "client/test_shells.py", "client/test_tools.py",

@@ -13,8 +13,7 @@ Source: ProduceAccumulator, SendResult splitting in AggregationKey.sendAsync @5.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import Accumulator, Batch, BatchKey
@@ -22,12 +21,15 @@ from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.tasks import Scheduler, Timer
 from twistmq.client.messages import SendResult
 
-__all__ = ["BatchSender", "Batching", "Begin", "OnSent", "results_of"]
+__all__ = ["AGAIN_MS", "BatchSender", "Batching", "Begin", "OnSent", "results_of"]
 
 OnSent = Callable[[SendResult | Exception], object]
 _Waiting = tuple[Outgoing, OnSent]
 
 T = TypeVar("T")
+
+#: When batches are looked at again that a thread is in the middle of filling, ms.
+AGAIN_MS: Final = 10
 
 
 class Begin(Protocol):
@@ -46,16 +48,11 @@ class BatchSender(Generic[T]):
 
     :param tasks: the clock and timers.
     :param accumulator: the batches that are being filled.
-    :param lock: held while the accumulator is used; for batches that threads fill.
     """
 
-    def __init__(
-        self, tasks: Scheduler, accumulator: Accumulator[T],
-        lock: AbstractContextManager[Any] | None = None,
-    ) -> None:
+    def __init__(self, tasks: Scheduler, accumulator: Accumulator[T]) -> None:
         self._tasks = tasks
         self._accumulator = accumulator
-        self._lock: AbstractContextManager[Any] = nullcontext() if lock is None else lock
         #: Batches that are full and not sent yet.
         self._full: list[Batch[T]] = []
         #: Whether the timer is set for the first batch that is not full.
@@ -74,13 +71,28 @@ class BatchSender(Generic[T]):
         """Send the batches that are full or due, and plan the next; called in the engine."""
         self._send_some(lambda: self._accumulator.due(self._tasks.now_ms))
 
+    def enter(self) -> bool:
+        """Begin to use the accumulator, for batches that threads fill.
+
+        :returns: False when that is not possible now.
+        """
+        return True
+
+    def leave(self) -> None:
+        """The accumulator is not used any more."""
+
     def _send_some(self, more: Callable[[], list[Batch[T]]]) -> None:
-        with self._lock:
+        if not self.enter():
+            self._tasks.later(AGAIN_MS, self._send_some, more)
+            return
+        try:
             # Those that are full were begun first.
             batches, self._full = self._full, []
             batches += more()
             due_ms = self._accumulator.due_ms()
             self._is_planned = due_ms is not None
+        finally:
+            self.leave()
         self._plan(due_ms)
         for batch in batches:
             self.send(batch)

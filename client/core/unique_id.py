@@ -45,8 +45,9 @@ class UniqueIds:
 
     def _renew(self) -> None:
         """Begin, or begin again in the child of a fork."""
-        # The lock of the parent may be held by a thread that the child does not have.
-        self._lock = threading.Lock()
+        # The lock of the parent may be held by a thread that the child does not have. A signal
+        # handler may make an id in the middle of another one of its thread.
+        self._lock = threading.RLock()
         self._numbers = count()
         #: The bounds of the month, Unix ms.
         self._month = (0, 0)
