@@ -59,6 +59,11 @@ class StreamProtocol(asyncio.Protocol):
         else:
             self._transport.close()
 
+    def kill(self) -> None:
+        """See ``Stream``."""
+        if self._transport is not None:
+            self._transport.abort()
+
 
 class Loop:
     """An asyncio loop, as a driver needs it."""

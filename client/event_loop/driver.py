@@ -20,6 +20,10 @@ T = TypeVar("T")
 
 log = logging.getLogger("twistmq.client")
 
+#: How long a client waits for servers to answer the end of TLS; a loop answers in a turn or two.
+CLOSE_S: Final = 1.0
+#: How long it then waits for connections that it closed without a word.
+_KILL_S: Final = 0.1
 #: Bytes that wait for a server that does not read; with more the connection is closed.
 UNSENT_MAX: Final = 256 << 20
 
@@ -34,7 +38,13 @@ class Stream(Protocol):
         """How many bytes wait to be sent."""
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection; the driver's ``lost`` is called when it is closed.
+
+        TLS says goodbye first, and waits for the answer.
+        """
+
+    def kill(self) -> None:
+        """Close the connection without a word to the server."""
 
 
 class EventLoop(Protocol):
@@ -78,6 +88,9 @@ class Driver:
         self.engine = engine
         self._loop = loop
         self._streams: dict[int, Stream] = {}
+        #: Connections that are being closed.
+        self._closing: dict[int, Stream] = {}
+        self._when_closed: Callable[[], object] | None = None
         self._cancel_timer: Callable[[], object] | None = None
         self._due_ms: float | None = None
         self._is_planned = False
@@ -110,16 +123,47 @@ class Driver:
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None
-        for stream in list(self._streams.values()):
-            stream.abort()
-        self._streams.clear()
+        for number in list(self._streams):
+            self._abort(number, self._streams.pop(number))
+
+    def when_closed(self, then: Callable[[], object]) -> None:
+        """Call back once, when all connections are closed; within a bound, whatever servers do."""
+        if not self._closing:
+            then()
+            return
+
+        def ended() -> None:
+            if self._when_closed is ended:
+                self._when_closed = None
+                cancel()
+                then()
+
+        def kill() -> None:
+            nonlocal cancel
+            cancel = self._loop.later(_KILL_S, ended)
+            for stream in list(self._closing.values()):
+                stream.kill()
+
+        cancel = self._loop.later(CLOSE_S, kill)
+        self._when_closed = ended
+
+    def _abort(self, number: int, stream: Stream) -> None:
+        """Close a connection, which may take a while."""
+        self._closing[number] = stream
+        stream.abort()
+
+    def _closed(self, number: int) -> None:
+        """A connection is closed."""
+        self._closing.pop(number, None)
+        if not self._closing and self._when_closed is not None:
+            self._when_closed()
 
     # --- from connections
 
     def connected(self, number: int, stream: Stream, local_address: str) -> None:
         """A connection is open."""
         if self.is_stopped:
-            stream.abort()
+            self._abort(number, stream)
             return
         self._streams[number] = stream
         self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
@@ -135,6 +179,7 @@ class Driver:
     def lost(self, number: int, reason: str) -> None:
         """A connection ended, or was not opened."""
         self._streams.pop(number, None)
+        self._closed(number)
         self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
         self.engine.lost(number, reason)
         self.run()
@@ -168,7 +213,7 @@ class Driver:
             if stream is not None:
                 stream.write(effect.data)
                 if stream.unsent_bytes() > UNSENT_MAX:
-                    self._streams.pop(effect.number).abort()
+                    self._abort(effect.number, self._streams.pop(effect.number))
                     self.engine.lost(effect.number, "it reads nothing")
         elif isinstance(effect, Connect):
             self._loop.connect(effect.number, effect.address)
@@ -177,7 +222,7 @@ class Driver:
             if stream is None:
                 self._loop.cancel_connect(effect.number)
             else:
-                stream.abort()
+                self._abort(effect.number, stream)
         else:
             number = effect.number
 

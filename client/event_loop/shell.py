@@ -208,6 +208,10 @@ class Shell(ABC):
             self._watch.stop()
         if self._driver is not None:
             self._driver.stop()
+            # A loop that ended now would leave sockets open, and say so.
+            closed, end = self.promise()
+            self._driver.when_closed(lambda: end(None))
+            await closed
 
 
 class _Watch:

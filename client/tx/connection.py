@@ -192,3 +192,9 @@ class Stream(Protocol):
             transport.abortConnection()
         else:
             transport.loseConnection()
+
+    def kill(self) -> None:
+        """See ``Stream``."""
+        transport: Any = self.transport
+        if transport is not None:
+            transport.abortConnection()

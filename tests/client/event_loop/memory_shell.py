@@ -81,6 +81,10 @@ class _Driver:
     def stop(self) -> None:
         """There is no socket."""
 
+    def when_closed(self, then: Callable[[], object]) -> None:
+        """There is nothing to wait for."""
+        then()
+
 
 class MemoryShell(Shell):
     """A shell whose loop is the cluster's.
