@@ -22,6 +22,7 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.core.engine import Connection, Engine
+from twistmq.client.core.loops import Loop
 from twistmq.client.core.names import NameServers
 from twistmq.client.core.routes import POLL_MS, Routes
 from twistmq.client.core.tasks import Clock, Future
@@ -233,8 +234,9 @@ class ClientCore:
 
     async def _send_heartbeats(self) -> None:
         await self.tasks.sleep(HEARTBEAT_FIRST_MS)
+        loop = Loop("the heartbeats", None)
         while True:
-            await self.heartbeat_all()
+            await loop.turn(self.heartbeat_all())
             await self.tasks.sleep(self.options.heartbeat_ms)
 
     def broker_addresses(self) -> list[str]:

@@ -32,6 +32,7 @@ from twistmq.client.core.client import ClientCore
 from twistmq.client.core.fetching import Fetcher
 from twistmq.client.core.flow import PullFlow
 from twistmq.client.core.held import Held, MemberOptions
+from twistmq.client.core.loops import Loop
 from twistmq.client.core.offsets import FileAccess, LocalOffsets, OffsetStore, RemoteOffsets
 from twistmq.client.core.rebalance import Rebalance
 from twistmq.client.core.results import Results
@@ -265,11 +266,12 @@ class Member(Results[T]):
         self.rebalance.wake()
 
     async def _commit_always(self) -> None:
+        loop = Loop(f"the commit of group {self.group}", otherwise=False)
         for number in count(1):
             await self.tasks.sleep(self.options.commit_ms)
             # A late commit of the member before may have set a queue back at the broker.
-            await self.commit(again=(
-                not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0))
+            await loop.turn(self.commit(again=(
+                not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0)))
 
     # --- the end
 

@@ -20,6 +20,7 @@ from twistmq.broker.errors import RemotingConnectError, RemotingError, WireError
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.core.engine import Engine
+from twistmq.client.core.loops import Loop
 from twistmq.client.errors import refusal
 
 __all__ = ["NameServers"]
@@ -114,8 +115,9 @@ class NameServers:
     async def _follow(self) -> None:
         """Ask for the list again and again."""
         await self._engine.tasks.sleep(FETCH_FIRST_MS)
+        loop = Loop("the question for the name servers", None)
         while True:
-            await self._update()
+            await loop.turn(self._update())
             await self._engine.tasks.sleep(FETCH_MS)
 
     async def _update(self) -> None:

@@ -22,6 +22,7 @@ from twistmq.broker.wire.bodies import (
     UnlockBatchRequestBody,
 )
 from twistmq.client.core.client import ClientCore
+from twistmq.client.core.loops import Loop
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.errors import refusal
 
@@ -78,8 +79,9 @@ class Locks:
     async def renew_always(self) -> None:
         """Renew all locks each 20 s."""
         await self._client.tasks.sleep(RENEW_FIRST_MS)
+        loop = Loop(f"the renewal of the locks of group {self._group}", None)
         while True:
-            await self.renew()
+            await loop.turn(self.renew())
             await self._client.tasks.sleep(RENEW_MS)
 
     async def renew(self) -> None:

@@ -38,6 +38,7 @@ from twistmq.client.core.differing import Differences
 from twistmq.client.core.engine import Connection
 from twistmq.client.core.flow import NEW_QUEUE_MS
 from twistmq.client.core.held import Held
+from twistmq.client.core.loops import Loop
 from twistmq.client.core.routes import Route
 from twistmq.client.core.strategies import share, sorted_queues
 from twistmq.client.core.tasks import Cancelled, Future, Task
@@ -211,10 +212,11 @@ class Rebalance(Generic[T]):
 
     async def _rounds(self) -> None:
         tasks = self._client.tasks
+        loop = Loop(f"the rebalance of group {self._member.group}", otherwise=False)
         while True:
             self._is_wanted = False
             self._last_ms = tasks.now_ms
-            is_complete = await self.round()
+            is_complete = await loop.turn(self.round())
             wait_ms = self._member.options.rebalance_ms if is_complete else MIN_INTERVAL_MS
             if not self._is_wanted:
                 self._wanted = Future()

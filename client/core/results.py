@@ -13,6 +13,7 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.handing_out import HandingOut
 from twistmq.client.core.held import Held, MemberOptions
+from twistmq.client.core.loops import Loop
 from twistmq.client.core.retries import DEAD_LEVEL, Retries
 from twistmq.client.core.sending import Sender
 from twistmq.client.core.stats import MemberStats
@@ -220,19 +221,22 @@ class Results(HandingOut[T]):
 
     async def _expire_always(self) -> None:
         """Send back the messages whose handlers take too long; their late results do not count."""
-        timeout_ms = self.options.consume_timeout_ms
+        loop = Loop(f"the time-out of the handlers of group {self.group}", None)
         while True:
-            await self.tasks.sleep(min(timeout_ms, _EXPIRE_MS))
-            if self.options.in_order or self.options.is_broadcast:
-                continue
-            for held in list(self.held.values()):
-                for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
-                    log.warning("the handler of %r takes longer than %d ms, and it is sent back",
-                                message, timeout_ms)
-                    if await self.retries.send_back(message, _TIMEOUT_LEVEL):
-                        # A result that came meanwhile is told already.
-                        self.tell(held, [message], "time-out")
-                        held.window.done(message.offset)
+            await self.tasks.sleep(min(self.options.consume_timeout_ms, _EXPIRE_MS))
+            if not self.options.in_order and not self.options.is_broadcast:
+                await loop.turn(self._expire())
+
+    async def _expire(self) -> None:
+        timeout_ms = self.options.consume_timeout_ms
+        for held in list(self.held.values()):
+            for message in held.window.expired(int(self.tasks.now_ms), int(timeout_ms)):
+                log.warning("the handler of %r takes longer than %d ms, and it is sent back",
+                            message, timeout_ms)
+                if await self.retries.send_back(message, _TIMEOUT_LEVEL):
+                    # A result that came meanwhile is told already.
+                    self.tell(held, [message], "time-out")
+                    held.window.done(message.offset)
 
     def _stop_waiting(self) -> None:
         """Wait for handlers no longer."""

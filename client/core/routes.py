@@ -26,6 +26,7 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID, PERM_READ, PERM_WRITE
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.client.core.engine import Engine
+from twistmq.client.core.loops import Loop
 from twistmq.client.core.names import NameServers
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, RequestRefused
@@ -249,14 +250,18 @@ class Routes:
         return route
 
     async def _poll(self) -> None:
+        loop = Loop("the question for routes", None)
         while True:
             await self._engine.tasks.sleep(self._poll_ms)
             for topic in sorted(self._followed):
-                try:
-                    await self.find(topic, again=True)
-                except BrokerError as error:
-                    log.debug("the route of topic %s stays as it was: %s", topic, error)
+                await loop.turn(self._find_again(topic))
             self._forget_brokers()
+
+    async def _find_again(self, topic: str) -> None:
+        try:
+            await self.find(topic, again=True)
+        except BrokerError as error:
+            log.debug("the route of topic %s stays as it was: %s", topic, error)
 
     def _forget_brokers(self) -> None:
         """Forget brokers that no route names any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,6 +20,7 @@ from twistmq.broker.wire.headers.offset import (
 )
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.held import Batch, MemberOptions
+from twistmq.client.core.strategies import Strategy
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.core.tasks import Cancelled, Task
 from twistmq.client.errors import Closed, OptionError
@@ -484,6 +485,23 @@ class SharedTopicTests(SynchronousTestCase):
         self.assertEqual(box.core.routes.followed(), set())
 
 
+class _Failing(Strategy):
+    """A strategy of a program that fails a few times."""
+
+    name = "FAILING"
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        if self.failures:
+            self.failures -= 1
+            raise ZeroDivisionError("a bug")
+        return list(queues)
+
+
 class RebalanceTests(SynchronousTestCase):
     """Queues that come and go."""
 
@@ -506,6 +524,25 @@ class RebalanceTests(SynchronousTestCase):
         self.assertEqual(set(box.member.held), {queue(0), queue(1)})
         lost = {batch.held.queue: batch.messages[0].lost for batch in batches}
         self.assertEqual(lost, {queue(0): False, queue(1): False, queue(2): True, queue(3): True})
+
+    def test_an_error_of_the_strategy_does_not_end_the_rounds(self) -> None:
+        """It is logged once, the round is tried again each second, and the queues come then."""
+        strategy = _Failing(5)
+        box = GroupBox(self.broker, strategy=strategy)
+        with self.assertLogs("twistmq.client", "ERROR") as logged:
+            box.start()
+            box.advance(3_000)
+            self.assertEqual(box.member.held, {})
+            box.advance(3_000)
+        [line] = logged.output
+        self.assertIn("the rebalance of group g failed, and is tried again: ZeroDivisionError: a bug",
+                      line)
+        self.assertEqual(set(box.member.held), {queue(number) for number in range(4)})
+        strategy.failures = 1
+        with self.assertLogs("twistmq.client", "ERROR") as logged:
+            box.advance(25_000)
+        self.assertEqual(len(logged.output), 1)
+        self.assertEqual(sorted(box.take_all()), list(range(40)))
 
     def test_handlers_that_end_soon_after_the_change_have_their_results_committed(self) -> None:
         """The member that has the queue now looks where it begins half a second after it took it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from http.client import BadStatusLine
 from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -128,6 +129,25 @@ class ListTests(SynchronousTestCase):
         box.advance(10 * MINUTE_MS)
         self.assertEqual((len(page.requests), asked(box, NAMES[0])), (8, before))
         self.assertEqual(asked(box, NAMES[1]), 21)
+
+    def test_an_address_server_that_answers_nonsense_is_asked_again(self) -> None:
+        """An error that nobody expected does not end the questions."""
+        answers: list[list[str] | Exception] = [[NAMES[0]], BadStatusLine("x"), [NAMES[1]]]
+
+        def fetch(url: str) -> list[str]:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        box = Box(fetch, name_servers=(), name_server_url="http://10.0.0.5/nsaddr")
+        for address in NAMES:
+            box.servers[address] = routes({"T": route({"a": BROKER})})
+        with self.assertLogs("twistmq.client", "ERROR") as logged:
+            box.run(box.core.routes.find("T"))
+            box.advance(3 * MINUTE_MS)
+        self.assertIn("BadStatusLine", logged.output[0])
+        self.assertEqual(answers, [])
 
     def test_routes_of_topics_in_use_are_asked_for_each_half_minute(self) -> None:
         """One that was only looked up is not asked for again, nor that of a closed consumer."""
