@@ -113,6 +113,10 @@ class NameServerList:
         self._lookup.stop()
 
     async def _fetch(self) -> None:
+        if not self._asks:
+            # The settings changed after somebody asked. They need not name a server any more.
+            self.fault = ""
+            return
         found, fault = await (self._look_up() if looks_names_up(self._settings)
                               else self._ask_server())
         if fault and fault != self.fault:

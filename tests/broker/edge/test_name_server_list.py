@@ -6,7 +6,7 @@ import socket
 from typing import Any, ClassVar
 
 from twisted.internet import reactor
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -145,6 +145,24 @@ class ListTests(ListTestCase):
         self.make(fetchNamesrvAddrByAddressServer="false")
         self.assertIsNone(self.list.fetch())
         self.assertEqual((self.list.addresses, self.page.requests), ([], []))
+
+    async def test_settings_that_change_while_a_question_waits(self) -> None:
+        """A question that waits for another one is not asked when the settings need it no longer.
+
+        They may name any place then, and the next start does not look at it.
+        """
+        first: Deferred[tuple[list[str], str]] = Deferred()
+        self.patch(self.list, "_ask_server", lambda: first)
+        begun = self.list.fetch()
+        second = self.list.fetch(again=True)
+        assert begun is not None and second is not None
+        del self.list._ask_server
+        self.settings.update({"fetchNamesrvAddrByAddressServer": "false"})
+        self.settings.update({"rmqAddressServerDomain": "a|b"})
+        first.callback((["h:1"], ""))
+        await begun
+        await second
+        self.assertEqual((self.list.addresses, self.list.fault, self.page.requests), ([], "", []))
 
     async def test_settings_change(self) -> None:
         """Another address server is asked at once; name servers in the settings win."""
