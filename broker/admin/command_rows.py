@@ -39,7 +39,8 @@ _WHERE: Final = (BROKER, CLUSTER)
 _ONE_PLACE: Final = ("broker", "cluster")
 _FILE: Final = Option("file", ("-f", "--filename"), "A file with a JSON list of them.", "path",
                       required=True)
-_FORCE: Final = Option("force", ("-f", "--force"), "Also forward, not only back.", "bool",
+_FORCE: Final = Option("force", ("-f", "--force"), "Also forward, not only back. A broker with "
+                       "useServerSideResetOffset, the default, always does both.", "bool",
                        default=True)
 _SIZE: Final = Option("size", ("-s", "--size"), "Bytes of a message.", "int", default=128)
 _CLIENT: Final = Option("client", ("-d", "--clientId"), "The client that shall consume it now.")

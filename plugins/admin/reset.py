@@ -1,7 +1,8 @@
 """Letting a group consume from another place: 222.
 
 The broker does it by itself: the group's next pull of each queue goes there. Without
-useServerSideResetOffset the group's members are told, and do it.
+useServerSideResetOffset the group's members are told, and do it. Only then does ``is_force`` count:
+a broker that moves a group by itself moves it forward, too, whatever the request says.
 
 Source: AdminBrokerProcessor.resetOffset, resetOffsetInner, Broker2Client.resetOffset @5.3.3.
 """

@@ -73,6 +73,11 @@ class ResetByBrokerTests(ResetCase):
         """A negative time skips all that is there."""
         self.assertMoved(self.reset(-1), {0: 3, 1: 0})
 
+    def test_without_force(self) -> None:
+        """The group goes forward all the same, as at Apache's broker."""
+        self.kernel.consumer_offset.commit("test", "g", "T", 0, 1)
+        self.assertMoved(self.reset(-1, is_force=False), {0: 3, 1: 0})
+
     def test_one_queue(self) -> None:
         """The others stay."""
         self.assertMoved(self.reset(self.begin_ms + 1, queue_id=0), {0: 1})
