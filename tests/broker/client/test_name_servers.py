@@ -283,9 +283,17 @@ class RegisterTests(NameServersTestCase):
 
     def test_a_one_way_registration_has_no_answers(self) -> None:
         """A one-way registration has no answers."""
-        self.client.answers = dict.fromkeys(("a:1", "b:2"), reply())
+        told: list[tuple[str, int]] = []
+
+        async def invoke_oneway(address: str, code: int, header: Any, body: bytes) -> None:
+            told.append((address, code))
+
+        # A question would fail: there are no answers.
+        self.patch(self.client, "invoke_oneway", invoke_oneway)
         self.assertEqual(self.register(oneway=True), [])
-        self.assertEqual(len(self.client.asked), 2)
+        self.assertEqual(told, [(address, RequestCode.REGISTER_BROKER)
+                                for address in ("a:1", "b:2")])
+        self.assertEqual((self.client.asked, self.servers.unreached), ([], {}))
 
     def test_without_name_servers_nothing_is_sent(self) -> None:
         """Without name servers nothing is sent."""

@@ -81,6 +81,29 @@ class CleanStartTests(SynchronousTestCase):
             self.check(box)
             self.check(box.after_stop())
 
+    def test_an_index_that_is_behind_the_checkpoint(self) -> None:
+        """The log is read from where the index ends, although the checkpoint names a later file."""
+        box = StoreBox(mapped_file_size_commit_log=4000).open()
+
+        def put(numbers: range) -> None:
+            box.append(*[message(body=b"%d" % number, keys=f"k{number}") for number in numbers])
+            box.step(11_000, 40)
+
+        put(range(20))
+        [name] = box.disk.list_directory("/store/index")
+        path = f"/store/index/{name}"
+        written = box.disk.read_file(path)
+        put(range(20, 50))
+        put(range(50, 70))
+        box.store.close()
+        self.assertNotEqual(box.disk.read_file(path), written)
+        # The system did not write its later pages.
+        box.disk.write_file(path, written)
+        again = box.after_kill()
+        for number in range(70):
+            records, _, _ = again.store.reader.query("TopicTest", f"k{number}", 9, 0, 2**62)
+            self.assertEqual({decode_record(r).body for r in records}, {b"%d" % number})
+
     def test_nothing_is_mapped(self) -> None:
         """Recovery looks at holes, and through a map that may take room a full disk has not."""
         end = self.box.store.commit_log.max_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.properties import UNIQ_KEY, WAIT, parse_properties
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.replies import prepare_request
-from twistmq.client.core.sending import RETRY_CODES, Sender, TransactionChecks
+from twistmq.client.core.sending import TIMER_VERSION_MIN, RETRY_CODES, Sender, TransactionChecks
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import (
     Busy,
@@ -484,6 +485,29 @@ class BusyTests(SendCase):
         self.assertEqual(len(outcomes), 2000)
         self.assertEqual([each for each in outcomes if isinstance(each, Exception)], [])
 
+    def test_more_are_under_way_with_each_that_was_stored(self) -> None:
+        """After two seconds eight may be under way: as many as that for good were far too few."""
+        self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
+
+        def answer(command: RemotingCommand) -> Answer:
+            self.box.tasks_later(20, self.box.reply, A, command, 0, stored(command)[1])
+            return None
+
+        self.is_busy(A)
+        outcomes: list[SendResult | Exception] = []
+        for number in range(1000):
+            self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"%d" % number)),
+                                   outcomes.append)
+        self.box.advance(2000)
+        self.box.requests.clear()
+        self.box.servers[A] = answer
+        while not self.sends(A):
+            self.box.advance(1)
+        self.assertLess(self.sends(A), 30)
+        self.box.advance(1000)
+        self.assertEqual(len(outcomes), 1000)
+        self.assertEqual([each for each in outcomes if isinstance(each, Exception)], [])
+
     def test_a_close_ends_those_that_wait(self) -> None:
         """Their program is told."""
         self.is_busy(A)
@@ -506,6 +530,24 @@ class PrepareTests(SendCase):
         [sent] = [command for where, command in self.box.requests
                   if command.code == RequestCode.SEND_MESSAGE_V2]
         self.assertEqual(parse_properties(sent.fields()["i"])[UNIQ_KEY], result.id)
+
+    def test_each_time_goes_out_as_javas_property(self) -> None:
+        """A level, a number of milliseconds, and a moment in either form."""
+        moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+        unix_ms = int(moment.timestamp() * 1000)
+        self.box.core.versions.update({A: TIMER_VERSION_MIN, B: TIMER_VERSION_MIN})
+        for options, name, value in (
+            ({"delay_level": 3}, "DELAY", "3"), ({"delay_ms": 2500}, "TIMER_DELAY_MS", "2500"),
+            ({"deliver_at": moment}, "TIMER_DELIVER_MS", str(unix_ms)),
+            ({"deliver_at": unix_ms}, "TIMER_DELIVER_MS", str(unix_ms)),
+        ):
+            self.box.requests.clear()
+            self.send(**options)
+            [sent] = [command for where, command in self.box.requests
+                      if command.code == RequestCode.SEND_MESSAGE_V2]
+            found = parse_properties(sent.fields()["i"])
+            self.assertEqual({key: text for key, text in found.items()
+                              if key == "DELAY" or key.startswith("TIMER_")}, {name: value})
 
     def test_what_no_broker_takes_is_refused_before_it_is_sent(self) -> None:
         """Names, sizes, types and times are checked."""
