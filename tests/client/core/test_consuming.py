@@ -535,8 +535,8 @@ class RebalanceTests(SynchronousTestCase):
             self.assertEqual(box.member.held, {})
             box.advance(3_000)
         [line] = logged.output
-        self.assertIn("the rebalance of group g failed, and is tried again: ZeroDivisionError: a bug",
-                      line)
+        self.assertIn("the rebalance of group g failed, and is tried again: "
+                      "ZeroDivisionError: a bug", line)
         self.assertEqual(set(box.member.held), {queue(number) for number in range(4)})
         strategy.failures = 1
         with self.assertLogs("twistmq.client", "ERROR") as logged:

@@ -19,7 +19,7 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.properties import UNIQ_KEY, WAIT, parse_properties
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.replies import prepare_request
-from twistmq.client.core.sending import TIMER_VERSION_MIN, RETRY_CODES, Sender, TransactionChecks
+from twistmq.client.core.sending import RETRY_CODES, TIMER_VERSION_MIN, Sender, TransactionChecks
 from twistmq.client.core.transactions import prepare_half
 from twistmq.client.errors import (
     Busy,
