@@ -132,6 +132,8 @@ class Driver:
             then()
             return
 
+        cancel: Callable[[], object]
+
         def ended() -> None:
             if self._when_closed is ended:
                 self._when_closed = None
