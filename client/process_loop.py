@@ -38,8 +38,8 @@ def finish() -> None:
     if loop is not None and loop.pid == os.getpid():
         try:
             loop.finish()
-        except KeyboardInterrupt:
-            # Nobody wants to wait for the end any longer.
+        except (KeyboardInterrupt, SystemExit):
+            # The end is not to be waited for: Ctrl-C, or a handler of SIGTERM that exits.
             for function in list(loop.at_end):
                 function()
 

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from twisted.application.service import IService, MultiService
 from twisted.internet.error import ReactorNotRunning
@@ -41,6 +41,9 @@ from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 __all__ = ["Options", "handle_signals", "makeService", "make_starter", "process_reactor", "run"]
 
 _log = Logger()
+
+#: Signals that mean nothing to a server.
+_MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def make_starter(
@@ -96,7 +99,7 @@ def handle_signals(reactor: Any) -> None:
         reactor.callFromThread(lambda: _log.info(
             "{name} received: it has no meaning here", name=signal.Signals(number).name))
 
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in _MEANINGLESS:
         signal.signal(number, ignored)
 
 
@@ -106,6 +109,8 @@ def _hang_up() -> list[signal.Signals]:
 
 
 def _print_stacks_at_sigquit() -> None:
+    # At its own end the interpreter puts back what was there before: not what ends a process.
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed output of errors
         faulthandler.register(signal.SIGQUIT, all_threads=True)
 
@@ -114,8 +119,8 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
     """Stop the reactor at these signals; further ones while it stops change nothing.
 
     With Twisted's own handlers the second one is an unhandled error in the log, and Python gives
-    up handlers of its own before the process ends: there the second one would kill it. systemd,
-    and a supervisor, may both send one.
+    up handlers of its own before the process ends: there the second one would kill it, as would a
+    signal without a meaning. systemd, and a supervisor, may both send one.
     """
     def stop(name: str) -> None:
         _log.info("{name} received, stopping", name=name)
@@ -123,7 +128,7 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
             reactor.stop()
 
     def received(number: int, _: object) -> None:
-        for each in numbers:
+        for each in (*numbers, *_MEANINGLESS):
             signal.signal(each, signal.SIG_IGN)
         reactor.callFromThread(stop, signal.Signals(number).name)
 

@@ -67,6 +67,28 @@ main()
 
         return self.in_thread(run)
 
+    def test_an_end_that_is_interrupted_tells_what_is_lost(self) -> Deferred[Any]:
+        """Ctrl-C, or a handler of SIGTERM that exits, while the end waits for a name server."""
+        def run() -> None:
+            for interrupt in ("raise KeyboardInterrupt", "sys.exit(3)"):
+                done = self.run_program(BLOCKING + f"""
+import atexit, signal, socket
+
+def interrupt(*_):
+    {interrupt}
+
+silent = socket.create_server(("127.0.0.1", 0))
+signal.signal(signal.SIGALRM, interrupt)
+producer = Producer("127.0.0.1:%d" % silent.getsockname()[1], timeout_s=30)
+for _ in range(5):
+    producer.send_soon("T", b"x")
+atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.2)
+""")
+                self.assertIn("5 messages of send_soon have no answer", done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+
+        return self.in_thread(run)
+
     def test_a_name_server_with_a_name_is_reached(self) -> Deferred[Any]:
         """The interpreter starts no thread for the look-up any more."""
         def run() -> None:

@@ -231,7 +231,7 @@ class SignalTests(SynchronousTestCase):
     """The handlers of signals."""
 
     def setUp(self) -> None:
-        for number in HANDLED:
+        for number in (*HANDLED, signal.SIGQUIT):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         self.addCleanup(faulthandler.unregister, signal.SIGQUIT)
@@ -266,6 +266,14 @@ class SignalTests(SynchronousTestCase):
         """SIGUSR1 and SIGUSR2 stop nothing."""
         self.raise_each(signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1)
         self.assertEqual(self.reactor.stops, 0)
+
+    def test_no_signal_ends_a_process_that_stops(self) -> None:
+        """Python gives up its own handlers, but not that a signal is ignored, before the end."""
+        self.raise_each(signal.SIGTERM)
+        for number in (*HANDLED, signal.SIGQUIT):
+            self.assertIs(signal.getsignal(number), signal.SIG_IGN)
+        faulthandler.unregister(signal.SIGQUIT)
+        signal.raise_signal(signal.SIGQUIT)
 
     def test_a_signal_while_the_reactor_stops_changes_nothing(self) -> None:
         """A start that failed stops it too: nothing is raised."""
