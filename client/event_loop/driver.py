@@ -128,6 +128,10 @@ class Driver:
 
     def when_closed(self, then: Callable[[], object]) -> None:
         """Call back once, when all connections are closed; within a bound, whatever servers do."""
+        # Not at once: this may be called in a run of the engine, which still has effects.
+        self._loop.soon(lambda: self._wait_closed(then))
+
+    def _wait_closed(self, then: Callable[[], object]) -> None:
         if not self._closing:
             then()
             return
@@ -137,24 +141,27 @@ class Driver:
         def ended() -> None:
             if self._when_closed is ended:
                 self._when_closed = None
-                cancel()
+                cancel[0]()
                 then()
 
         def kill() -> None:
-            nonlocal cancel
-            cancel = self._loop.later(_KILL_S, ended)
+            cancel[0] = self._loop.later(_KILL_S, ended)
             for stream in list(self._closing.values()):
                 stream.kill()
 
-        cancel = self._loop.later(CLOSE_S, kill)
         self._when_closed = ended
+        cancel = [self._loop.later(CLOSE_S, kill)]
 
     def _abort(self, number: int, stream: Stream) -> None:
         """Close a connection, which may take a while."""
         self._closing[number] = stream
         stream.abort()
 
-    def _closed(self, number: int) -> None:
+    def closing(self, number: int, stream: Stream) -> None:
+        """A connection that never was open is being closed; then ``closed`` is called."""
+        self._closing[number] = stream
+
+    def closed(self, number: int) -> None:
         """A connection is closed."""
         self._closing.pop(number, None)
         if not self._closing and self._when_closed is not None:
@@ -181,7 +188,7 @@ class Driver:
     def lost(self, number: int, reason: str) -> None:
         """A connection ended, or was not opened."""
         self._streams.pop(number, None)
-        self._closed(number)
+        self.closed(number)
         self.engine.tasks.now_ms = self.engine.tasks.clock.monotonic_ms()
         self.engine.lost(number, reason)
         self.run()

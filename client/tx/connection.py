@@ -82,7 +82,9 @@ class Opening:
         if self._connecting is not None:
             self._connecting.cancel()
         transport: Any = None if self._stream is None else self._stream.transport
-        if transport is not None:
+        if transport is not None and self._stream is not None:
+            if transport.connected:
+                self._driver.closing(self._number, self._stream)
             transport.abortConnection()
 
 
@@ -165,6 +167,7 @@ class Stream(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See ``Protocol``."""
         self._failed(reason.getErrorMessage())
+        self._driver.closed(self._number)
 
     def _write(self, data: bytes) -> None:
         assert self.transport is not None

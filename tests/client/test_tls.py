@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import socket
 import ssl
-from collections.abc import Awaitable, Callable
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
+from twisted.internet.tcp import Connection
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -77,19 +84,19 @@ async def threads(where: str, context: ssl.SSLContext | None) -> list[bytes]:
     return await deferToThread(blocking, where, context)
 
 
-async def to_its_end(where: str, context: ssl.SSLContext | None) -> list[bytes]:
-    """Run the client of asyncio, and wait until its sockets are closed.
+def open_sockets() -> int:
+    """How many sockets the running asyncio loop watches, without its own."""
+    loop: Any = asyncio.get_running_loop()
+    return len(loop._selector.get_map()) - 1
 
-    asyncio closes a TLS connection when the server has answered that; a loop that ends earlier
-    leaves the socket to the garbage collector.
-    """
+
+async def to_its_end(where: str, context: ssl.SSLContext | None) -> list[bytes]:
+    """Run the client of asyncio; no socket is open once it is closed."""
     try:
         return await in_asyncio(where, context)
     finally:
-        sockets: Any = asyncio.get_running_loop()
-        # One is the loop's own.
-        while len(sockets._selector.get_map()) > 1:
-            await asyncio.sleep(0.01)
+        if count := open_sockets():
+            raise AssertionError(f"{count} sockets are open after the close")
 
 
 async def asyncio_beside(where: str, context: ssl.SSLContext | None) -> list[bytes]:
@@ -99,6 +106,98 @@ async def asyncio_beside(where: str, context: ssl.SSLContext | None) -> list[byt
 
 SHELLS: dict[str, Shell] = {
     "threads": threads, "asyncio": asyncio_beside, "Twisted": in_twisted}
+
+
+class EndTests(TestCase):
+    """A client is closed: its sockets are, within a bound, whatever the server does."""
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """Make a certificate for a server that says nothing."""
+        folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        folder.mkdir()
+        authority = Authority(folder)
+        pair = authority.pair("server", hosts=("127.0.0.1",))
+        self.context = ssl.create_default_context(cafile=str(authority.cert))
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(pair.cert, pair.key)
+
+    @contextlib.contextmanager
+    def silent(self, *, is_tls: bool, says_hello: bool) -> Iterator[str]:
+        """A server that takes connections and never answers, not even the end of TLS.
+
+        :param says_hello: whether TLS begins.
+        """
+        taken: list[socket.socket] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            def serve() -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        taken.append(listener.accept()[0])
+                        if is_tls and says_hello:
+                            taken.append(self.server.wrap_socket(taken.pop(), server_side=True))
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            try:
+                yield f"127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+                thread.join(10)
+                for each in taken:
+                    each.close()
+
+    def servers(self) -> Iterator[tuple[str, str, ssl.SSLContext | None]]:
+        """Three that say nothing: their names, their addresses, and the context of clients."""
+        for name, is_tls, says_hello in (
+                ("TCP", False, False), ("TLS", True, True), ("half of TLS", True, False)):
+            with self.silent(is_tls=is_tls, says_hello=says_hello) as where:
+                yield name, where, self.context if is_tls else None
+
+    def test_asyncio(self) -> None:
+        """The loop watches no socket, and leaves none to the garbage collector."""
+        async def main(where: str, context: ssl.SSLContext | None) -> tuple[int, float]:
+            client = aio.Client(where, tls=context, timeout_s=0.3, retries=0)
+            with self.assertRaises(BrokerError):
+                await client.topics()
+            begin = time.monotonic()
+            await client.close()
+            return open_sockets(), time.monotonic() - begin
+
+        for name, where, context in self.servers():
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always", ResourceWarning)
+                count, took_s = asyncio.run(main(where, context))
+                gc.collect()
+            self.assertEqual((count, [str(each.message) for each in warned]), (0, []), msg=name)
+            self.assertLess(took_s, 5, msg=name)
+
+    async def test_twisted(self) -> None:
+        """The reactor watches no socket of the client."""
+        def sockets() -> list[Any]:
+            readers: Any = reactor
+            return [each for each in readers.getReaders() if isinstance(each, Connection)]
+
+        for name, where, context in self.servers():
+            client = tx.Client(where, reactor=reactor, tls=context, timeout_s=0.3, retries=0)
+            with self.assertRaises(BrokerError):
+                await client.topics()
+            await client.close()
+            self.assertEqual(sockets(), [], msg=name)
+
+    def test_threads(self) -> None:
+        """The sockets of the blocking client are closed as well."""
+        for name, where, context in self.servers():
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always", ResourceWarning)
+                client = Client(where, tls=context, timeout_s=0.3, retries=0)
+                with self.assertRaises(BrokerError):
+                    client.topics()
+                client.close()
+                del client
+                gc.collect()
+            self.assertEqual([str(each.message) for each in warned], [], msg=name)
 
 
 class ShellTests(TestCase):
