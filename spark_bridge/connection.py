@@ -51,6 +51,10 @@ class ClientSettings:
     credentials: Credentials | None = field(default=None, repr=False)
     tls: TlsSettings | None = None
     namespace: str = ""
+    #: How long a broker or name server that is away is waited for, and how much later a topic that
+    #: seems to be deleted is looked at again.
+    wait_s: float = 120.0
+    deletion_check_s: float = 5.0
 
     def client(self) -> Client:
         """A new client; :raises OptionError: when a file of TLS cannot be read."""
@@ -75,7 +79,9 @@ def client_settings(options: Options) -> ClientSettings:
         options.integer("connectTimeoutMs") / 1000,
         options.integer("fetchOffset.numRetries" if reads else "retryTimes"),
         options.integer("fetchOffset.retryIntervalMs") / 1000,
-        _credentials(options), _tls(options), options.text("namespace"))
+        _credentials(options), _tls(options), options.text("namespace"),
+        options.integer("serverWaitMs") / 1000,
+        options.integer("deletionCheckMs") / 1000 if reads else 0.0)
 
 
 def _credentials(options: Options) -> Credentials | None:

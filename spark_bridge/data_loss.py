@@ -16,13 +16,14 @@ class DataLoss(RuntimeError):
     """Messages of the range are not there; the text names topic, queue and offset."""
 
 
-def report_loss(text: str, fails: bool) -> None:
+def report_loss(text: str, fails: bool, skipped: str = "") -> None:
     """Say that messages are lost.
 
     :param fails: the option failOnDataLoss.
+    :param skipped: what is passed over when it is false, such as "3 offsets are skipped".
     :raises DataLoss: when it is true.
     """
     if fails:
         raise DataLoss(f"{text}. Messages may be lost; with the option failOnDataLoss=false "
                        "the remaining ones are read")
-    _LOG.warning("%s", text)
+    _LOG.warning("%s", f"{text}; {skipped}" if skipped else text)

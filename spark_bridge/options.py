@@ -91,6 +91,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "system topics, retry topics and dead letters only where the expression begins like "
           "their names"),
     _text("assign", _READS, 'queues: `{"orders":{"broker-a":[0,1]}}`'),
+    _text("brokers", _READS, "brokers that have messages of the query, with commas: a new query "
+          "waits until all of them are registered. Without it a read of a topic cannot know of a "
+          "broker that was away before it began, because the broker's queues are not in the route"),
     # --- from where to where
     _text("startingOffsets", _READS, "earliest, latest (streams only), committed (the offsets of "
           '`group`; earliest if it has no offset) or `{"orders":{"broker-a":{"0":23,"1":-2}}}`, '
@@ -107,7 +110,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _text("endingOffsetsByTimestamp", _READ, "a time for each queue, as in "
           "startingOffsetsByTimestamp"),
     _flag("failOnDataLoss", "true", _READS, "fail if messages of the range no longer exist; "
-          "false: log a warning and read the remaining ones"),
+          "false: log a warning with the queue and the number of offsets that are skipped, and "
+          "read the remaining ones. Messages of a broker that is away are never skipped"),
     Option("damaged", "choice", "", _READS, "what becomes of a message that is stored and cannot "
            "be read, because its CRC is wrong, for example: the query fails, the message is "
            "skipped with an error in the log, or its row is delivered with a null `body` and the "
@@ -174,9 +178,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("pullTimeoutMs", "3000", _READS, "how long a pull or a look-up waits for its answer",
          least=1),
     _int("connectTimeoutMs", "3000", _ALL, "how long connecting may take", least=1),
-    _int("fetchOffset.numRetries", "3", _READS, "how often a look-up or a pull is tried again"),
+    _int("fetchOffset.numRetries", "3", _READS, "how often a look-up or a pull is tried again at "
+         "least"),
     _int("fetchOffset.retryIntervalMs", "200", _ALL, "the pause before each further try",
          most=3_600_000),
+    _int("serverWaitMs", "120000", _ALL, "how long a query waits for a broker or name server that "
+         "is away, with one warning that says what it waits for, before it fails; what is away "
+         "never counts as lost. A new query whose name servers do not answer fails at once",
+         most=86_400_000),
+    _int("deletionCheckMs", "5000", _READS, "a topic or queue that its broker says it does not "
+         "have counts as deleted when a second look, so much later, shows the same",
+         most=86_400_000),
     _text("accessKey", _ALL, "the access key of the account that signs requests"),
     _text("secretKey", _ALL, "its secret key", is_secret=True),
     _text("securityToken", _ALL, "the security token of temporary keys", is_secret=True),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -23,12 +22,22 @@ from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
+from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.properties import INNER_NUM
 from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
 from twistmq.client.errors import NoRoute
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.namespace import Namespace
 from twistmq.client.received_message import DamagedMessage
+from twistmq.spark_bridge.availability import (
+    BUSY_CODES,
+    Deletions,
+    Look,
+    Patience,
+    Standing,
+    Verdict,
+    is_passing,
+)
 from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
 from twistmq.spark_bridge.damaged_records import parts_of, record_without_body
@@ -52,8 +61,6 @@ _GROW_AFTER: Final = 64
 _PULL_BYTES: Final = 1 << 30
 #: The broker's word for entries whose messages are gone.
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
-#: A broker that refuses so may serve in a moment.
-_TRY_AGAIN: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 _PARSE_FAILED: Final = frozenset({
     ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
 _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
@@ -80,6 +87,8 @@ class ReadPlan:
     fail_on_data_loss: bool = True
     #: What becomes of a damaged message: "fail", "skip" or "deliver".
     damaged: str = "fail"
+    #: Brokers that a new query waits for, by name.
+    brokers: tuple[str, ...] = ()
 
 
 def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
@@ -268,9 +277,10 @@ class QueueReader:
         self._count = min(plan.pull_batch_size, _FIRST_COUNT)
         self._whole = 0
         self._grow_after = _GROW_AFTER
-        #: Failures since the last answer, and all of them: each makes another server be asked.
-        self._failures = 0
+        #: Failures in all: each makes another server be asked.
         self._attempt = 0
+        self._patience = Patience(plan.settings.wait_s, plan.settings.retry_wait_s)
+        self._deletions = Deletions(plan.settings.deletion_check_s)
 
     def close(self) -> None:
         self._client.close()
@@ -285,16 +295,16 @@ class QueueReader:
                 asked = self._ask()
                 result = asked.pending.result()
                 assert asked.offset == self._position, (asked.offset, self._position)
-                if self._attempt and result.max_offset < self._part.end:
-                    raise RemotingError(f"broker {self._queue.broker_name} has the queue up to "
-                                        f"{result.max_offset} only, or a slave of it")
+                if self._attempt:
+                    self._check_end(result)
             except (RemotingError, NoRoute) as error:
                 self._failed(error)
                 continue
             except RequestRefused as error:
                 self._refused(error)
                 continue
-            self._failures = 0
+            if self._patience.failures:
+                self._patience.over()
             if result.status is PullStatus.FOUND and result.next_offset > asked.offset:
                 yield asked.offset, result
                 self._advance(asked, result.next_offset)
@@ -307,7 +317,7 @@ class QueueReader:
         """Send what may be under way; :returns: the pull whose answer comes next."""
         depth = 1
         # After a failure one at a time: whatever ended the connection, what comes before is had.
-        if self._takes_all and not self._failures:
+        if self._takes_all and not self._patience.failures:
             depth = min(max(2 * self._plan.pull_batch_size // self._count, 2), PULLS_MAX)
         # Half of them at a time: they go out together, and wake the client's thread once.
         room = depth if len(self._asked) <= depth // 2 else 0
@@ -326,12 +336,15 @@ class QueueReader:
     def pull_alone(self, offset: int) -> PullResult:
         """Pull one message; :raises ReadFailed: when that fails."""
         plan = self._plan
-        try:
-            return self._client.pull(self._queue, offset, group=plan.group, max_count=1,
-                                     expression=plan.expression,
-                                     expression_type=plan.expression_type)
-        except BrokerError as error:
-            raise ReadFailed(f"{self._place(offset)}: {error}") from None
+        while True:
+            try:
+                return self._client.pull(self._queue, offset, group=plan.group, max_count=1,
+                                         expression=plan.expression,
+                                         expression_type=plan.expression_type)
+            except BrokerError as error:
+                if not is_passing(error) or not self._patience.pause(
+                        f"{self._place(offset)}: {error}"):
+                    raise ReadFailed(f"{self._place(offset)}: {error}") from None
 
     def _begin_at(self, offset: int) -> None:
         """Go on there; answers that are under way are dropped."""
@@ -341,18 +354,37 @@ class QueueReader:
     # --- answers
 
     def _skip(self, offset: int, result: PullResult) -> None:
-        """Go on behind an answer without messages."""
-        behind = result.next_offset
-        if result.status is PullStatus.NO_MATCHED_MESSAGE and behind > offset:
-            if self._takes_all or result.remark == _REMOVED:
-                self._lost(offset, f"messages up to {behind} are removed")
-            self._begin_at(behind)
-        elif result.status is PullStatus.OFFSET_MOVED and behind > offset:
-            self._lost(offset, f"the queue begins at {result.min_offset}")
-            self._begin_at(behind)
-        else:
-            self._lost(offset, f"the queue ends at {result.max_offset}")
-            self._begin_at(self._part.end)
+        """Go on after an answer without messages."""
+        after = result.next_offset
+        until, why = self._part.end, f"the queue ends at {result.max_offset}"
+        if result.status is PullStatus.NO_MATCHED_MESSAGE and after > offset:
+            if not self._takes_all and result.remark != _REMOVED:
+                self._begin_at(after)
+                return
+            until, why = after, f"messages up to {after} are removed"
+        elif result.status is PullStatus.OFFSET_MOVED and after > offset:
+            until, why = after, f"the queue begins at {result.min_offset}"
+        if not self._is_from_master():
+            self._failed(RemotingError(f"a slave of broker {self._queue.broker_name} says that "
+                                       f"{why}, and its master is away"))
+            return
+        self._lost(offset, why, until)
+        self._begin_at(until)
+
+    def _is_from_master(self) -> bool:
+        """Whether the answers to the pulls of this attempt are a master's."""
+        routes = self._client.core.routes
+        ids = sorted(routes.brokers.get(routes.broker_of(self._queue), ()))
+        return bool(ids) and ids[self._attempt % len(ids)] == MASTER_ID
+
+    def _check_end(self, result: PullResult) -> None:
+        """Look whether an answer is that of a slave that has less than the range.
+
+        :raises RemotingError: when it is.
+        """
+        if result.max_offset < self._part.end and not self._is_from_master():
+            raise RemotingError(f"a slave of broker {self._queue.broker_name} has the queue only "
+                                f"up to {result.max_offset}, and its master is away")
 
     def _advance(self, asked: _Asked, behind: int) -> None:
         """Go on behind what came, and learn how much comes at a time."""
@@ -384,7 +416,8 @@ class QueueReader:
                 # The batch of it tells.
                 return
             if record.queue_offset > offset:
-                self._lost(offset, f"the next message there is {record.queue_offset}")
+                self._lost(offset, f"the next message there is {record.queue_offset}",
+                           record.queue_offset)
             is_batch = record.sys_flag & SYS_INNER_BATCH
             messages = int(record.properties_map().get(INNER_NUM, "1")) if is_batch else 1
             offset = record.queue_offset + messages
@@ -395,21 +428,25 @@ class QueueReader:
     def _place(self, offset: int) -> str:
         return f"{queue_name(self._queue)}, offset {offset}"
 
-    def _lost(self, offset: int, why: str) -> None:
-        report_loss(f"{self._place(offset)} is not there: {why}, and {self._part.start} to "
-                    f"{self._part.end} were to be read", self._plan.fail_on_data_loss)
+    def _lost(self, offset: int, why: str, until: int) -> None:
+        """Report that offsets up to another one are lost; :raises DataLoss: as the option says."""
+        part = self._part
+        first, after = max(offset, part.start), min(until, part.end)
+        if first < after:
+            report_loss(f"{self._place(offset)} is not there: {why}, and {part.start} to "
+                        f"{part.end} were to be read", self._plan.fail_on_data_loss,
+                        f"{after - first} offsets are skipped, {first} to {after - 1}")
 
     def _refused(self, error: RequestRefused) -> None:
-        """The broker said no.
+        """A server said no.
 
         :raises ReadFailed: when asking again does not help.
         """
-        if error.response_code in _TRY_AGAIN:
+        if error.response_code in BUSY_CODES:
             self._failed(error)
             return
         if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
-            self._lost(self._position, f"the topic is gone ({error})")
-            self._begin_at(self._part.end)
+            self._without_topic()
             return
         plan = self._plan
         is_sql = plan.expression_type.upper() != "TAG"
@@ -419,17 +456,34 @@ class QueueReader:
             option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "
         raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
 
-    def _failed(self, error: Exception) -> None:
+    def _without_topic(self) -> None:
+        """A name server or a broker said that there is no such topic: see who knows."""
+        try:
+            verdict = Look(self._client, self._plan.group).standing(self._queue, is_refused=True)
+        except (RemotingError, RequestRefused) as error:
+            verdict = Verdict(Standing.AWAY, str(error))
+        verdict = self._deletions.judge(self._queue, verdict)
+        if verdict.standing is Standing.GONE:
+            self._lost(self._position, verdict.reason, self._part.end)
+            self._begin_at(self._part.end)
+        else:
+            self._failed(RuntimeError(verdict.reason),
+                         is_checking=verdict.standing is Standing.CHECKING)
+
+    def _failed(self, error: Exception, *, is_checking: bool = False) -> None:
         """Wait and begin again.
 
-        :raises ReadFailed: when it failed too often.
+        :param is_checking: whether a topic that seems to be gone is looked at again.
+        :raises ReadFailed: when the time for that is over.
         """
-        self._failures += 1
+        patience, settings = self._patience, self._plan.settings
         self._attempt += 1
-        if self._failures > self._plan.settings.retries:
-            raise ReadFailed(f"{self._place(self._position)}: {error}, tried "
-                             f"{self._failures} times") from None
-        time.sleep(self._plan.settings.retry_wait_s)
+        if not patience.pause(f"{self._place(self._position)}: {error}",
+                              least_tries=settings.retries, is_checking=is_checking):
+            raise ReadFailed(
+                f"{self._place(self._position)}: {error}, tried {patience.failures} times within "
+                f"{patience.waited_s:.1f} s (options serverWaitMs, fetchOffset.numRetries)"
+            ) from None
         # The broker may have gone elsewhere; where nothing is known now, the old holds.
         with contextlib.suppress(BrokerError):
             self._client.route(self._queue.topic, again=True)

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.blocking import Client
 from twistmq.spark_bridge.columns import (
     COLUMNS,
     Column,
@@ -35,6 +36,7 @@ from twistmq.spark_bridge.options import (
     Options,
     option_text,
 )
+from twistmq.spark_bridge.planning import planned
 from twistmq.spark_bridge.pushdown import Pushed
 from twistmq.spark_bridge.queue_reader import ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
@@ -129,7 +131,9 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
         client_settings(options), columns, group, options.text("subExpression"),
         options.text("subExpressionType").upper(), options.integer("pullBatchSize"),
         options.flag("failOnDataLoss"), options.text("damaged").lower() or (
-            "fail" if options.flag("failOnDataLoss") else "skip"))
+            "fail" if options.flag("failOnDataLoss") else "skip"),
+        tuple(sorted({name.strip() for name in options.text("brokers").split(",")
+                      if name.strip()})))
 
 
 @contextlib.contextmanager
@@ -157,14 +161,18 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ask where queues begin and end; :returns: a partition each, or more as options say."""
         with self._plan.settings.client() as client, naming_the_option():
-            queues = [queue for queue in self._subscription.queues(client)
-                      if self._pushed.takes_queue(queue)]
-            start = self._subscription.start(client, queues)
-            end = self._subscription.end(client, queues)
-            ranges = [self._pushed.narrowed(client, one) for one in _ranges(start, end)]
+            ranges = planned(self._plan, client, self._ranges)
         return [RangePartition(one) for one in split(
             ranges, self._options.integer_or_none("minPartitions"),
             self._options.integer_or_none("maxRecordsPerPartition"))]
+
+    def _ranges(self, client: Client) -> list[QueueRange]:
+        """What is to be read of each queue."""
+        queues = [queue for queue in self._subscription.queues(client, refresh=True)
+                  if self._pushed.takes_queue(queue)]
+        start = self._subscription.start(client, queues)
+        end = self._subscription.end(client, queues)
+        return [self._pushed.narrowed(client, one) for one in _ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Where there is no partition, Spark asks for one without a value.

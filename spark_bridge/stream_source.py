@@ -27,13 +27,14 @@ from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.spark_bridge.columns import Column
-from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import offsets_json, queue_name, read_offsets
 from twistmq.spark_bridge.options import OptionError, Options
+from twistmq.spark_bridge.planning import planned
 from twistmq.spark_bridge.queue_reader import read_range
 from twistmq.spark_bridge.ranges import QueueRange, limited, split
 from twistmq.spark_bridge.source import RangePartition, naming_the_option, read_plan
-from twistmq.spark_bridge.subscription import Subscription, TopicMissing
+from twistmq.spark_bridge.stream_ends import Ends, StreamEnds
+from twistmq.spark_bridge.subscription import Subscription
 
 __all__ = ["StreamReader"]
 
@@ -59,22 +60,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         #: Where the queues ended when Trigger.AvailableNow began.
         self._target: Offsets | None = None
-        #: The losses that were reported.
-        self._told: set[str] = set()
+        self._finder = StreamEnds(self._subscription, self._plan, self._connected)
         #: Where they end as far as is known.
         self._ends: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy; a connection is not shared.
-        return {**self.__dict__, "_client": None}
+        # Tasks get a copy; a connection is not shared, and they look for no ends.
+        return {**self.__dict__, "_client": None, "_finder": None}
 
     # --- what Spark asks on the driver
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
             with naming_the_option():
-                queues = self._subscription.queues(self._connected())
-                self._initial = offsets_json(self._subscription.start(self._connected(), queues))
+                self._initial = offsets_json(planned(
+                    self._plan, self._connected(), self._start))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -86,19 +86,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with naming_the_option():
-            self._target = self._current_ends()
+            self._target = self._finder.find(None).ends
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         known = read_offsets(start)
         with naming_the_option():
-            ends = self._current_ends() if self._target is None else self._target
-            self._ends = {**ends}
-            new = {queue: self._connected().min_offset(queue)
-                   for queue in ends if queue not in known}
-            chosen = {queue: self._end(queue, offset, ends) for queue, offset in known.items()}
-            forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
-            for most in self._limits(known, forward, limit):
-                forward = limited(known, forward, most)
+            found = self._finder.find(known, self._target)
+            if self._target is not None:
+                self._target = found.ends
+            self._ends = found.ends
+            return self._finder.patiently(lambda: self._next(known, found, limit))
+
+    def _next(self, known: Offsets, found: Ends, limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch, as the limits allow."""
+        ends = {**found.ends, **found.moved}
+        new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
+        chosen = {queue: ends.get(queue, offset) for queue, offset in known.items()}
+        forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
+        for most in self._limits(known, forward, limit):
+            forward = limited(known, forward, most)
         return offsets_json({**chosen, **forward, **new})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -136,40 +142,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return iter(())
         return read_range(self._plan, partition.value)
 
-    # --- where queues end
+    # --- the client and the start
 
     def _connected(self) -> Client:
         if self._client is None:
             self._client = self._plan.settings.client()
         return self._client
 
-    def _current_ends(self) -> Offsets:
-        """The current end of each queue, including queues created meanwhile."""
-        client = self._connected()
-        try:
-            queues = self._subscription.queues(client, refresh=True)
-        except TopicMissing as error:
-            self._lost(str(error))
-            return {}
-        return {queue: client.max_offset(queue) for queue in queues}
-
-    def _end(self, queue: MessageQueue, offset: int, ends: Offsets) -> int:
-        """The offset up to which a queue that was read up to an offset can be read now."""
-        if queue not in ends:
-            self._lost(f"{queue_name(queue)}: the queue is gone, offset {offset} was next")
-            return offset
-        if ends[queue] >= offset:
-            return ends[queue]
-        self._lost(f"{queue_name(queue)}: the queue ends at {ends[queue]}, offset {offset} was "
-                   "next")
-        # It was made again: from its first message on.
-        return self._connected().min_offset(queue)
-
-    def _lost(self, text: str) -> None:
-        """Report a loss, each only once."""
-        if text not in self._told:
-            self._told.add(text)
-            report_loss(text, self._plan.fail_on_data_loss)
+    def _start(self, client: Client) -> Offsets:
+        """Where a new query starts."""
+        return self._subscription.start(client, self._subscription.queues(client, refresh=True))
 
     # --- admission control
 

@@ -19,6 +19,8 @@ from twistmq.broker.topic_names import (
 )
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
+from twistmq.client.errors import NoRoute
+from twistmq.spark_bridge.availability import Look
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import (
     EARLIEST,
@@ -36,7 +38,16 @@ _WAYS: Final = ("subscribe", "subscribePattern", "assign")
 
 
 class TopicMissing(ValueError):
-    """A topic or queue that an option names is not there."""
+    """A topic or queue that an option names is not there.
+
+    :param topic: the topic.
+    :param queue: the queue; None when the topic itself is missing.
+    """
+
+    def __init__(self, text: str, topic: str = "", queue: MessageQueue | None = None) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.queue = queue
 
 
 class Subscription:
@@ -75,7 +86,7 @@ class Subscription:
         :raises TopicMissing: when a topic or queue that an option names is not there.
         """
         if self._pattern is not None:
-            topics = [topic for topic in client.topics() if self._matches(topic)]
+            topics = self._matching(client, Look(client, ""))
             found = []
             for topic in topics:
                 try:
@@ -85,14 +96,32 @@ class Subscription:
                         raise
                     # It went since the list was made.
             return sorted(found)
-        topics = self._topics or sorted({queue.topic for queue in self._assigned})
-        found = [queue for topic in topics for queue in self._queues_of(client, topic, refresh)]
+        found = [queue for topic in self.topics
+                 for queue in self._queues_of(client, topic, refresh)]
         if not self._assigned:
             return sorted(found)
         for queue in self._assigned:
             if queue not in found:
-                raise TopicMissing(f"option assign: {queue_name(queue)}: there is no such queue")
+                raise TopicMissing(f"option assign: {queue_name(queue)}: there is no such queue",
+                                   queue.topic, queue)
         return self._assigned
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that options name; none with a pattern."""
+        return self._topics or sorted({queue.topic for queue in self._assigned})
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether the options say that a queue is read."""
+        if self._pattern is not None:
+            return self._matches(queue.topic)
+        return queue.topic in self._topics or queue in self._assigned
+
+    def present(self, client: Client, look: Look) -> list[MessageQueue]:
+        """The queues there are now, in order, of those that are read; others may be missing."""
+        topics = self.topics if self._pattern is None else self._matching(client, look)
+        return sorted(queue for topic in topics for queue in look.queues(topic)
+                      if self.wants(queue))
 
     def _queues_of(self, client: Client, topic: str, refresh: bool) -> list[MessageQueue]:
         try:
@@ -101,7 +130,17 @@ class Subscription:
             if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             raise TopicMissing(f"option {self._way}: topic {topic}: there is no such topic "
-                               f"({error})") from None
+                               f"({error})", topic) from None
+
+    def _matching(self, client: Client, look: Look) -> list[str]:
+        """The topics that match the pattern.
+
+        :raises NoRoute: when there are none because no broker is registered.
+        """
+        topics = [topic for topic in client.topics() if self._matches(topic)]
+        if not topics and not look.registered():
+            raise NoRoute("option subscribePattern: no broker is registered at a name server")
+        return topics
 
     def _matches(self, topic: str) -> bool:
         assert self._pattern is not None
@@ -133,7 +172,7 @@ class Subscription:
             for queue in by_queue:
                 if queue not in queues:
                     raise TopicMissing(f"option {option}: {queue_name(queue)}: there is no such "
-                                       "queue among those that are read")
+                                       "queue among those that are read", queue.topic, queue)
         is_time = "Timestamp" in option
         found = {}
         for queue in queues:
@@ -160,6 +199,10 @@ class Subscription:
                 return least
             value = committed
         if not least <= value <= most:
+            bounds = Look(client, "").bounds(queue)
+            if bounds is None or bounds.begin <= value <= bounds.end:
+                raise NoRoute(f"{queue_name(queue)}: a slave has only the offsets {least} to "
+                              f"{most}, and its master is away")
             report_loss(f"option {option}: {queue_name(queue)}: offset {value} is not there, only "
                         f"{least} to {most}", self._options.flag("failOnDataLoss"))
         return min(max(value, least), most)

@@ -14,6 +14,7 @@ from tests.spark_bridge.records import encoded
 from tests.spark_bridge.topics import BROKER, Topics, topics
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingSendError
+from twistmq.broker.wire.bodies import BrokerData, ClusterInfo
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.pull import (
     PullMessageRequestHeader,
@@ -33,7 +34,7 @@ COLUMNS = tuple(select_columns("queueOffset,body"))
 
 
 def plan_for(address: str, **changes: object) -> ReadPlan:
-    settings = ClientSettings(address, 5.0, 3.0, 3, 0.01)
+    settings = ClientSettings(address, 5.0, 3.0, 3, 0.01, wait_s=0.0, deletion_check_s=0.05)
     plan = ReadPlan(settings, COLUMNS, "readers")
     return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
 
@@ -149,13 +150,21 @@ class FailureTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.begins_at = 0
         self.missing: set[int] = set()
+        #: Under which ids the broker is registered: 0 is a master's.
+        self.ids = (0,)
         #: What to do with the next pulls: a response code, or None to end the connection.
         self.failures: list[int | None] = []
         self.broker = ScriptedServer(self.answer_of)
         self.addCleanup(self.broker.close)
-        self.name_server = ScriptedServer(lambda request: answer(
-            request, body=route_body({BROKER: {0: self.broker.address}})))
+        self.name_server = ScriptedServer(self.name_server_answer)
         self.addCleanup(self.name_server.close)
+
+    def name_server_answer(self, request: RemotingCommand) -> bytes:
+        addresses = dict.fromkeys(self.ids, self.broker.address)
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return answer(request, body=ClusterInfo({
+                BROKER: BrokerData("c", BROKER, addresses)}, {"c": {BROKER}}).encode())
+        return answer(request, body=route_body({BROKER: addresses}))
 
     def record(self, offset: int) -> bytes:
         return encoded("orders", b"%d" % offset, queue_offset=offset)
@@ -164,7 +173,8 @@ class FailureTests(SynchronousTestCase):
         assert request.code == RequestCode.PULL_MESSAGE
         header = request.header(PullMessageRequestHeader)
         offset = header.queue_offset
-        if self.failures and offset >= 100:
+        is_look = offset == 0 and header.max_msg_nums == 1
+        if self.failures and (offset >= 100 or is_look):
             code = self.failures.pop(0)
             if code is None:
                 raise ConnectionError
@@ -244,8 +254,20 @@ class FailureTests(SynchronousTestCase):
         """A topic that goes in mid-read is a loss."""
         self.failures = [ResponseCode.TOPIC_NOT_EXIST] * 99
         self.assertIn("the topic is gone", str(self.assertRaises(DataLoss, self.read)))
+
+    def test_topic_removed_and_passed_over(self) -> None:
+        """What came before it was removed is read."""
         self.failures = [ResponseCode.TOPIC_NOT_EXIST] * 99
         self.assertEqual(self.read(fail_on_data_loss=False), list(range(100)))
+
+    def test_a_slave_that_has_less_is_no_loss(self) -> None:
+        """Its master is waited for."""
+        self.ids = (1,)
+        self.ends_at = 200
+        error = str(self.assertRaises(ReadFailed, self.read, fail_on_data_loss=False))
+        self.assertIn("a slave of broker broker-a has the queue only up to 200", error)
+        self.ids = (0,)
+        self.assertEqual(self.read(fail_on_data_loss=False), list(range(200)))
 
 
 class WantedTagsTests(SynchronousTestCase):

@@ -1,0 +1,82 @@
+"""The planning of a new read, which waits for brokers that are away.
+
+A name server that does not answer is an error at once: nothing shows that its address is right. A
+topic that no name server knows is one as well, as long as brokers are registered: only a checkpoint
+tells such a topic from a mistyped one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from twistmq.broker.errors import BrokerError, RemotingError
+from twistmq.client.blocking import Client
+from twistmq.client.errors import NoRoute
+from twistmq.spark_bridge.availability import Look, Patience, Standing, is_passing
+from twistmq.spark_bridge.queue_reader import ReadPlan
+from twistmq.spark_bridge.subscription import TopicMissing
+
+__all__ = ["planned"]
+
+T = TypeVar("T")
+
+
+def planned(plan: ReadPlan, client: Client,
+            work: Callable[[Client], T]) -> T:
+    """Do what plans a read, and again while brokers that it needs are away.
+
+    :raises RemotingError: when no name server answers at the beginning.
+    :raises TopicMissing: when a topic or queue is not there.
+    :raises StillAway: when something is away for too long.
+    """
+    _reach_name_server(plan, client)
+    patience = Patience(plan.settings.wait_s, plan.settings.retry_wait_s)
+    while True:
+        try:
+            _check_brokers(plan, client)
+            result = work(client)
+        except TopicMissing as error:
+            reason = _reason_to_wait(plan, client, error)
+            if not reason:
+                raise
+        except BrokerError as error:
+            if not is_passing(error):
+                raise
+            reason = str(error)
+        else:
+            patience.over()
+            return result
+        patience.require(reason)
+
+
+def _reach_name_server(plan: ReadPlan, client: Client) -> None:
+    """Ask a name server something; :raises RemotingError: when none answers."""
+    patience = Patience(0.0, plan.settings.retry_wait_s)
+    while True:
+        try:
+            client.cluster_info()
+            return
+        except RemotingError as error:
+            if not patience.pause(str(error), least_tries=plan.settings.retries):
+                raise
+
+
+def _check_brokers(plan: ReadPlan, client: Client) -> None:
+    """:raises NoRoute: when a broker that the option names is not registered."""
+    if plan.brokers:
+        registered = Look(client, plan.group).registered()
+        away = [name for name in plan.brokers if name not in registered]
+        if away:
+            raise NoRoute(f"option brokers: {', '.join(away)}: not registered at a name server")
+
+
+def _reason_to_wait(plan: ReadPlan, client: Client, error: TopicMissing) -> str:
+    """Why something that is missing may come back; "" when it is not there."""
+    look = Look(client, plan.group)
+    try:
+        verdict = (look.topic_standing(error.topic) if error.queue is None
+                   else look.standing(error.queue))
+    except RemotingError as failure:
+        return f"{error}; {failure}"
+    return f"{error}; {verdict.reason}" if verdict.standing is Standing.AWAY else ""

@@ -1,0 +1,301 @@
+"""Gone for good, or away for now: readers while brokers and name servers come and go.
+
+The sources are asked what Spark asks them, in Spark's order, without Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.interop.servers import wait_until
+from tests.spark_bridge.cluster import Cluster, cluster
+from tests.spark_bridge.test_stream_source import Driver, as_json
+from twistmq.spark_bridge.availability import StillAway
+from twistmq.spark_bridge.data_loss import DataLoss
+from twistmq.spark_bridge.queue_reader import ReadFailed
+from twistmq.spark_bridge.source import RocketMQDataSource
+
+A, B = "broker-a", "broker-b"
+
+
+def bodies(name: str, count: int, begin: int = 0) -> list[bytes]:
+    return [f"{name}-{number}".encode() for number in range(begin, begin + count)]
+
+
+class Later:
+    """A function that runs on a thread."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        """What it returns; :raises BaseException: what it raises."""
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class ClusterCase(SynchronousTestCase):
+    """A name server and brokers of its own."""
+
+    brokers: tuple[str, ...] = (A,)
+
+    def setUp(self) -> None:
+        self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        context = cluster(self.folder / "cluster", *self.brokers)
+        self.cluster: Cluster = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        self.lines: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: self.lines.append(  # type: ignore[method-assign]
+            record.getMessage())
+        logger = logging.getLogger("twistmq.spark_bridge")
+        logger.addHandler(handler)
+        self.addCleanup(logger.removeHandler, handler)
+
+    def source(self, **options: Any) -> RocketMQDataSource:
+        given = {**self.cluster.options, "deletionCheckMs": 300, "serverWaitMs": 30_000,
+                 "fetchOffset.retryIntervalMs": 50, "startingOffsets": "earliest", **options}
+        return RocketMQDataSource({name.lower(): str(value) for name, value in given.items()})
+
+    def driver(self, offset: dict[str, Any] | None = None, **options: Any) -> Driver:
+        return Driver(None, offset, source=self.source(**options))
+
+    def bodies(self, driver: Driver) -> list[bytes]:
+        return sorted(row[2] for row in driver.rows())
+
+    def batch(self, **options: Any) -> tuple[Any, list[Any]]:
+        """Plan a batch; :returns: the reader of its tasks, and its partitions."""
+        source = self.source(**options)
+        reader: Any = source.reader(source.schema())
+        tasks = pickle.loads(pickle.dumps(reader))
+        return tasks, pickle.loads(pickle.dumps(reader.partitions()))
+
+    def read(self, planned: tuple[Any, list[Any]]) -> list[bytes]:
+        """The rows of a batch."""
+        tasks, parts = planned
+        return sorted(row["body"] for part in parts for batch in tasks.read(part)
+                      for row in batch.to_pylist())
+
+    def said(self, text: str) -> list[str]:
+        """The lines of the log with a text."""
+        return [line for line in self.lines if text in line]
+
+    def while_away(self, work: Callable[[], Any], name: str = A) -> Any:
+        """Stop a server, do something until it waits, and start the server; :returns: the outcome.
+        """
+        self.cluster.stop(name)
+        later = Later(work)
+        wait_until("a warning", lambda: self.said("waiting for up to"))
+        if name == "namesrv":
+            self.cluster.start_name_server()
+            self.cluster.register()
+        else:
+            self.cluster.start(name)
+        return later.result()
+
+
+class TaskTests(ClusterCase):
+    """Tasks while a broker is away, or has less than they are to read."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cluster.send("rs", bodies("rs", 5))
+        self.cluster.send("rs", bodies("rs", 5, 5), 1)
+
+    def test_a_batch_planned_before_a_stop_loses_nothing(self) -> None:
+        """A task that starts while the broker is away waits, with failOnDataLoss=false too."""
+        batch = self.batch(subscribe="rs", failOnDataLoss="false")
+        self.assertEqual(self.while_away(lambda: self.read(batch)), bodies("rs", 10))
+        [line] = self.said("waiting for up to")
+        self.assertIn("topic rs, broker broker-a, queue 0, offset 0", line)
+        self.assertEqual(self.said("skipped"), [])
+
+    def test_a_stop_between_the_tasks_of_a_micro_batch_loses_nothing(self) -> None:
+        """The next task waits, and what comes after that is read by the next micro-batch."""
+        driver = self.driver(subscribe="rs", failOnDataLoss="false")
+        driver.begin()
+        reader, start = driver._reader, driver.offset
+        end = as_json(reader.latestOffset(start, reader.getDefaultReadLimit()))
+        parts = reader.partitions(start, end)
+        reader.stop()
+        found = self.read((driver._tasks, parts[:1]))
+        found += self.while_away(lambda: self.read((driver._tasks, parts[1:])))
+        self.assertEqual(sorted(found), bodies("rs", 10))
+        self.cluster.send("rs", [b"later"])
+        self.assertEqual(self.bodies(self.driver(end, subscribe="rs").run()), [b"later"])
+
+    def test_a_task_fails_when_the_broker_stays_away(self) -> None:
+        """The error names the queue, the broker and how long it was waited for."""
+        batch = self.batch(subscribe="rs", failOnDataLoss="false", serverWaitMs=400)
+        self.cluster.stop()
+        error = str(self.assertRaises(ReadFailed, self.read, batch))
+        self.assertIn("topic rs, broker broker-a, queue 0, offset 0: broker broker-a has no "
+                      "master that is registered", error)
+        self.assertIn("serverWaitMs", error)
+        self.assertNotIn("failOnDataLoss", error)
+
+    def test_a_deleted_topic_is_lost_after_a_second_look(self) -> None:
+        """Its broker is there and says that it has no such topic."""
+        lossless = self.batch(subscribe="rs")
+        batch = self.batch(subscribe="rs", failOnDataLoss="false")
+        self.cluster.delete("rs")
+        error = str(self.assertRaises(DataLoss, self.read, lossless))
+        self.assertIn("the topic is gone, broker broker-a has no such topic", error)
+        self.assertEqual(self.read(batch), [])
+        [first, second] = self.said("skipped")
+        self.assertIn("queue 0, offset 0 is not there", first)
+        self.assertIn("5 offsets are skipped, 0 to 4", second)
+
+    def test_the_name_server_restarts(self) -> None:
+        """A task waits until the broker has registered again."""
+        batch = self.batch(subscribe="rs", failOnDataLoss="false")
+        self.assertEqual(self.while_away(lambda: self.read(batch), "namesrv"), bodies("rs", 10))
+
+    def test_waiting_costs_no_cpu(self) -> None:
+        """Two seconds of waiting cost a small part of a second, the client's thread included."""
+        batch = self.batch(subscribe="rs", serverWaitMs=2000)
+        self.cluster.stop()
+        begin = time.process_time()
+        self.assertRaises(ReadFailed, self.read, batch)
+        self.assertLess(time.process_time() - begin, 0.7)
+
+
+class DriverTests(ClusterCase):
+    """The driver of a stream while servers come and go."""
+
+    def test_a_stream_rides_out_restarts(self) -> None:
+        """It waits for the broker, and for the name server, and reads each row once."""
+        self.cluster.send("rs", bodies("rs", 5))
+        for way in ({"subscribe": "rs"}, {"subscribePattern": "r."},
+                    {"assign": '{"rs":{"broker-a":[0]}}'}):
+            offset = self.driver(**way).run().offset
+            for name in (A, "namesrv"):
+                self.lines.clear()
+                driver = self.while_away(self.driver(offset, **way).run, name)
+                self.assertEqual((driver.rows(), driver.offset), ([], offset))
+                self.assertEqual(len(self.said("waiting for up to")), 1, msg=str(self.lines))
+            self.assertEqual(self.said("skipped"), [])
+
+    def test_a_stream_fails_when_a_broker_stays_away(self) -> None:
+        """The error says what is missing, and gives no advice to skip it."""
+        self.cluster.send("rs", bodies("rs", 5))
+        offset = self.driver(subscribe="rs").run().offset
+        self.cluster.stop()
+        for fails in ("true", "false"):
+            driver = self.driver(offset, subscribe="rs", failOnDataLoss=fails, serverWaitMs=300)
+            error = str(self.assertRaises(StillAway, driver.run))
+            self.assertIn("no broker is registered at a name server", error)
+            self.assertIn("serverWaitMs", error)
+            self.assertNotIn("failOnDataLoss", error)
+        self.cluster.stop("namesrv")
+        driver = self.driver(offset, subscribe="rs", serverWaitMs=300)
+        self.assertIn("no name server answers", str(self.assertRaises(StillAway, driver.run)))
+
+    def test_a_deleted_topic_does_not_stop_the_others(self) -> None:
+        """The remaining topic is read, and a topic that is made again from its first message."""
+        self.cluster.send("a", bodies("a", 3))
+        self.cluster.send("b", bodies("b", 3))
+        for way, count in (({"subscribe": "a,b"}, 3), ({"subscribePattern": "[ab]"}, 2)):
+            offset = self.driver(**way).run().offset
+            self.cluster.delete("b")
+            error = str(self.assertRaises(DataLoss, self.driver(offset, **way).run))
+            self.assertIn("topic b, broker broker-a, queue 0: the topic is gone", error)
+            self.cluster.send("a", [b"more"])
+            driver = self.driver(offset, failOnDataLoss="false", **way)
+            self.assertEqual(self.bodies(driver.run()), [b"more"])
+            lost = [line for line in self.said("skipped") if "topic b" in line]
+            self.assertEqual(len(lost), 4)
+            self.assertIn("queue 0: the topic is gone, broker broker-a has no such topic, "
+                          f"offset {count} was next", lost[0])
+            self.cluster.send("b", bodies("new", 2))
+            self.assertEqual(self.bodies(driver.run()), [b"more", *bodies("new", 2)])
+            self.lines.clear()
+
+    def test_a_queue_that_lost_its_tail_goes_on_at_its_new_end(self) -> None:
+        """No row is read twice."""
+        self.cluster.send("t", bodies("t", 6))
+        self.cluster.stop()
+        self.cluster.copy_store(self.folder / "older")
+        self.cluster.start()
+        self.cluster.send("t", bodies("t", 3, 6))
+        offset = self.driver(subscribe="t").run().offset
+        self.cluster.stop()
+        self.cluster.replace_store(self.folder / "older")
+        self.cluster.start()
+        error = str(self.assertRaises(DataLoss, self.driver(offset, subscribe="t").run))
+        self.assertIn("the queue ends at 6, offset 9 was next", error)
+        driver = self.driver(offset, subscribe="t", failOnDataLoss="false").run()
+        self.assertEqual(driver.rows(), [])
+        [line] = self.said("the queue ends at 6")
+        self.assertIn("3 offsets that were read are gone, 6 to 8, and it goes on at 6", line)
+        self.cluster.send("t", [b"later"])
+        self.assertEqual(self.bodies(driver.run()), [b"later"])
+
+
+class TwoBrokersTests(ClusterCase):
+    """A topic on two brokers, of which one is away."""
+
+    brokers = (A, B)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cluster.send("t", bodies("t", 4), broker=A)
+        self.cluster.send("t", bodies("t", 4, 4), broker=B)
+
+    def test_a_stream_waits_for_the_broker(self) -> None:
+        """Its queues are away, though the topic is there on the other broker."""
+        offset = self.driver(subscribe="t").run().offset
+        for fails in ("true", "false"):
+            self.lines.clear()
+            driver = self.driver(offset, subscribe="t", failOnDataLoss=fails)
+            self.while_away(driver.run, B)
+            [line] = self.said("waiting for up to")
+            self.assertIn("topic t, broker broker-b, queue 0: broker broker-b has no master", line)
+            self.cluster.send("t", [fails.encode()], broker=B)
+            self.assertEqual(self.bodies(driver.run()), [fails.encode()])
+            offset = driver.offset
+
+    def test_a_batch_waits_for_a_broker_that_it_names(self) -> None:
+        """It is named by assign, by offsets, or by the option brokers."""
+        for options in ({"assign": '{"t":{"broker-a":[0],"broker-b":[0]}}'},
+                        {"subscribe": "t", "startingOffsets": '{"t":{"broker-b":{"0":0}}}'},
+                        {"subscribe": "t", "brokers": "broker-a, broker-b"}):
+            self.lines.clear()
+            found = self.while_away(lambda options=options: self.read(self.batch(**options)), B)
+            self.assertEqual(found, bodies("t", 8), msg=str(options))
+            self.assertIn("broker-b", self.said("waiting for up to")[0])
+        self.cluster.stop(B)
+        error = str(self.assertRaises(StillAway, self.batch, subscribe="t", serverWaitMs=200,
+                                      brokers="broker-b"))
+        self.assertIn("option brokers: broker-b: not registered", error)
+
+    def test_a_new_query_waits_for_the_only_broker(self) -> None:
+        """A topic of which nobody knows is an error at once only while brokers are registered."""
+        error = str(self.assertRaises(ValueError, self.batch, subscribe="nowhere"))
+        self.assertIn("option subscribe: topic nowhere: there is no such topic", error)
+        self.cluster.stop(B)
+        for way in ({"subscribe": "t"}, {"subscribePattern": "t+"}):
+            self.lines.clear()
+            found = self.while_away(lambda way=way: self.read(self.batch(**way)), A)
+            self.assertEqual(found, bodies("t", 4))
