@@ -24,7 +24,13 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.damaged import sort_out
-from twistmq.client.core.flow import FULL_MS, PAUSED_MS, PullUnderWay, delay_after_refusal
+from twistmq.client.core.flow import (
+    FAILED_MS,
+    FULL_MS,
+    PAUSED_MS,
+    PullUnderWay,
+    delay_after_refusal,
+)
 from twistmq.client.core.held import Held
 from twistmq.client.core.pulling import messages_of, pull_header, pull_result
 from twistmq.client.core.tasks import Future
@@ -90,6 +96,9 @@ class Fetcher(Generic[T]):
                     wait_ms = await self._pull(held)
                 except BrokerError as error:
                     wait_ms = self._after(held, error)
+                except Exception:
+                    log.exception("a pull of %s failed, and is tried again", held.queue)
+                    wait_ms = FAILED_MS
             if wait_ms:
                 held.window.pulled_ms = int(tasks.now_ms)
                 await tasks.sleep(wait_ms)

@@ -179,6 +179,9 @@ class Popping(Generic[T]):
                 wait_ms = await self._pop(source, most, hold_ms)
             except BrokerError as error:
                 wait_ms = self._after(source, error)
+            except Exception:
+                log.exception("a pop of %s failed, and is tried again", source.queue)
+                wait_ms = FAILED_MS
             finally:
                 self._end(most)
             if wait_ms:

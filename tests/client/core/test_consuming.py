@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -462,6 +463,22 @@ class ReadingTests(SynchronousTestCase):
         box.run(box.core.close())
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
         self.assertEqual(box.core.before_close, [])
+
+
+    def test_an_unexpected_error_does_not_end_the_pulls(self) -> None:
+        """It is logged, and the queue is pulled again soon."""
+        box = GroupBox(self.broker)
+        box.start()
+        for number in range(4):
+            self.broker.put("T", number, b"%d" % (40 + number))
+        # The pulls that are held time out; the next ones fail.
+        with mock.patch.object(box.core.routes, "reader", side_effect=ZeroDivisionError), (
+                self.assertLogs("twistmq.client", "ERROR")) as logged:
+            box.advance(35_000)
+        failed = [line for line in logged.output if "a pull of MessageQueue" in line]
+        self.assertIn("failed, and is tried again", failed[0])
+        box.advance(5_000)
+        self.assertEqual(sorted(box.take_all()), list(range(44)))
 
 
 class SharedTopicTests(SynchronousTestCase):

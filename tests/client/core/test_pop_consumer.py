@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -120,6 +121,17 @@ class DemandTests(PopCase):
         box.broker.silent = set()
         # The messages of the lost answer are hidden for their time.
         box.advance(70_000)
+        self.assertEqual(sorted(box.take_all()), list(range(10)))
+
+    def test_an_unexpected_error_does_not_end_the_pops(self) -> None:
+        """It is logged, and the source is popped again soon."""
+        box = self.start()
+        with mock.patch.object(box.core.routes, "master", side_effect=ZeroDivisionError), (
+                self.assertLogs("twistmq.client", "ERROR")) as logged:
+            box.demand()
+            box.advance(500)
+        self.assertIn("failed, and is tried again", logged.output[0])
+        box.advance(5000)
         self.assertEqual(sorted(box.take_all()), list(range(10)))
 
     def test_tags_are_compared_again(self) -> None:
