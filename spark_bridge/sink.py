@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
@@ -37,6 +33,7 @@ from twistmq.client.producer import Producer
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.options import Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
+from twistmq.spark_bridge.spark_api import DataSourceStreamArrowWriter
 
 __all__ = ["BatchWriter", "RowsSent", "Sender", "StreamWriter", "WriteFailed"]
 

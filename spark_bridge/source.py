@@ -40,6 +40,7 @@ from twistmq.spark_bridge.planning import planned
 from twistmq.spark_bridge.pushdown import Pushed
 from twistmq.spark_bridge.queue_reader import ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
+from twistmq.spark_bridge.spark_api import HAS_FILTERS, PYSPARK_VERSION
 from twistmq.spark_bridge.subscription import Subscription
 
 __all__ = ["RangePartition", "RocketMQDataSource", "message_columns", "naming_the_option",
@@ -61,10 +62,11 @@ class RocketMQDataSource(DataSource):
 
     def _trace_view(self) -> DataSource | None:
         """The source of trace events, where the option traceView asks for them."""
+        if option_text(self.options, "traceView").lower() != "true":
+            return None
         from twistmq.spark_bridge.trace_source import TraceSource
 
-        wanted = option_text(self.options, "traceView").lower() == "true"
-        return TraceSource(self.options) if wanted else None
+        return TraceSource(self.options)
 
     def schema(self) -> Any:
         """The columns that options choose; :raises ColumnsError: when they choose none."""
@@ -85,8 +87,12 @@ class RocketMQDataSource(DataSource):
             return traces.reader(schema)
         options = Options(self.options, BATCH_READ)
         # Spark refuses a reader that could take filters while its own setting for them is off.
-        kind = FilteringReader if options.flag("pushDownPredicate") else BatchReader
-        return kind(options, message_columns(schema))
+        if not options.flag("pushDownPredicate"):
+            return BatchReader(options, message_columns(schema))
+        if not HAS_FILTERS:
+            raise OptionError("option pushDownPredicate: it needs PySpark 4.1 or later, this is "
+                              f"PySpark {PYSPARK_VERSION}")
+        return FilteringReader(options, message_columns(schema))
 
     def streamReader(self, schema: Any) -> Any:
         from twistmq.spark_bridge.stream_source import StreamReader

@@ -6,6 +6,10 @@ so what is read is always what the checkpoint says, however often it is read.
 
 Spark asks for the initial offset twice and takes the second answer, so that the first is kept;
 ``commit`` comes one micro-batch late, and ``stop`` perhaps never.
+
+A Spark before 4.2 does not say where the query is when it asks for the latest offset. The reader
+then goes on from its own last answer. When a query restarts, Spark asks once for the partitions of
+an empty range at the checkpoint's offset, and so tells it.
 """
 
 from __future__ import annotations
@@ -15,13 +19,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
@@ -33,6 +30,12 @@ from twistmq.spark_bridge.planning import planned
 from twistmq.spark_bridge.queue_reader import read_range
 from twistmq.spark_bridge.ranges import QueueRange, limited, split
 from twistmq.spark_bridge.source import RangePartition, naming_the_option, read_plan
+from twistmq.spark_bridge.spark_api import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from twistmq.spark_bridge.stream_ends import Ends, StreamEnds
 from twistmq.spark_bridge.subscription import Subscription
 
@@ -61,6 +64,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Where the queues ended when Trigger.AvailableNow began.
         self._target: Offsets | None = None
         self._finder = StreamEnds(self._subscription, self._plan, self._connected)
+        #: Where the query is, as far as its calls have told; for a Spark that does not say it.
+        self._position: dict[str, Any] | None = None
         #: Where they end as far as is known.
         self._ends: Offsets = {}
 
@@ -77,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._plan, self._connected(), self._start))
         return self._initial
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> Any:
         rows = self._options.integer_or_none("maxOffsetsPerTrigger")
         size = self._options.integer_or_none("maxBytesPerTrigger")
         if rows is not None:
@@ -88,16 +93,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with naming_the_option():
             self._target = self._finder.find(None).ends
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None,
+                     limit: Any = None) -> dict[str, Any]:
+        """The offset at which the next micro-batch ends.
+
+        :param start: where the query is; a Spark before 4.2 leaves it out, and the limit.
+        """
+        if start is None:
+            start = self._position or self.initialOffset()
+        if limit is None:
+            limit = self.getDefaultReadLimit()
         known = read_offsets(start)
         with naming_the_option():
             found = self._finder.find(known, self._target)
             if self._target is not None:
                 self._target = found.ends
             self._ends = found.ends
-            return self._finder.patiently(lambda: self._next(known, found, limit))
+            self._position = self._finder.patiently(
+                lambda: self._next(known, found, limit))
+        return self._position
 
-    def _next(self, known: Offsets, found: Ends, limit: ReadLimit) -> dict[str, Any]:
+    def _next(self, known: Offsets, found: Ends, limit: Any) -> dict[str, Any]:
         """The end of the next micro-batch, as the limits allow."""
         ends = {**found.ends, **found.moved}
         new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
@@ -111,6 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_json(self._ends) if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._position = end
         known = read_offsets(start)
         ranges = [QueueRange(queue.topic, queue.broker_name, queue.queue_id, known[queue], last)
                   for queue, last in read_offsets(end).items() if queue in known]
@@ -155,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- admission control
 
-    def _limits(self, start: Offsets, end: Offsets, limit: ReadLimit) -> Iterator[int]:
+    def _limits(self, start: Offsets, end: Offsets, limit: Any) -> Iterator[int]:
         """How many offsets a micro-batch may take at most, by each limit there is."""
         if isinstance(limit, ReadAllAvailable) or not end:
             return

@@ -1,9 +1,20 @@
 """Makes ``format("rocketmq")`` known to Spark.
 
 Spark imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``, so
-that nothing has to be registered by hand. It does so for each session: this stays light.
+that nothing has to be registered by hand. It does so for each session: this stays light. An
+exception here would hide all such sources, so that none is raised.
 """
 
-from twistmq.spark_bridge.source import RocketMQDataSource as DefaultSource
+from typing import Any
+
+DefaultSource: Any
+try:
+    from twistmq.spark_bridge.source import RocketMQDataSource as DefaultSource
+except Exception as error:
+    from twistmq.spark_bridge.unsuitable import unsuitable_source
+
+    DefaultSource = unsuitable_source("rocketmq", error)
+    if DefaultSource is None:
+        del DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,0 +1,88 @@
+"""The parts of Spark's Python Data Source API that came after PySpark 4.0, or stand-ins for them.
+
+Features are detected, not versions: a platform's own PySpark may have newer parts than its number
+says. Where the installed PySpark lacks a class, this module has one that takes its place, so that
+the readers and writers are the same code on every PySpark.
+
+=====================================  ==========================================================
+``DataSourceStreamArrowWriter``        from 4.1 on
+``ReadLimit``, ``ReadAllAvailable``,   from 4.2 on; before that a stream reader sets its own limit
+``ReadMaxRows``, ``ReadMaxBytes``
+``SupportsTriggerAvailableNow``        from 4.2 on; before that Spark asks for one offset only
+=====================================  ==========================================================
+
+Source: pyspark.sql.datasource, pyspark.sql.streaming.datasource and
+pyspark.sql.worker.write_into_data_source of PySpark 4.0, 4.1, 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyspark
+from pyspark.sql import datasource
+
+__all__ = ["HAS_FILTERS", "PYSPARK_VERSION", "DataSourceStreamArrowWriter", "ReadAllAvailable",
+           "ReadLimit", "ReadMaxBytes", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+
+#: As text, such as "4.0.5".
+PYSPARK_VERSION: Final[str] = getattr(pyspark, "__version__", "of an unknown version")
+#: Whether Spark can hand filters to a batch reader: from 4.1 on.
+HAS_FILTERS: Final = hasattr(datasource.DataSourceReader, "pushFilters")
+
+
+class _ReadLimit:
+    """Stands in for a bound on a micro-batch."""
+
+
+@dataclass
+class _ReadAllAvailable(_ReadLimit):
+    """Stands in for no bound."""
+
+
+@dataclass
+class _ReadMaxRows(_ReadLimit):
+    """Stands in for a bound in rows."""
+
+    max_rows: int
+
+
+@dataclass
+class _ReadMaxBytes(_ReadLimit):
+    """Stands in for a bound in bytes."""
+
+    max_bytes: int
+
+
+class _SupportsTriggerAvailableNow:
+    """Stands in for the mixin that a newer Spark looks for."""
+
+
+class _StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
+    """A stream writer that gets record batches from a PySpark without a class for it.
+
+    PySpark 4.0 hands record batches to each writer that is a DataSourceArrowWriter, whether it is
+    one of a stream or not. Only the signatures of ``commit`` and ``abort`` differ between the two
+    kinds; subclasses define both as a stream's.
+    """
+
+
+def _new(module: Any, name: str, stand_in: Any) -> Any:
+    """The class of the installed PySpark, or what stands in for it."""
+    return getattr(module, name, stand_in)
+
+
+try:
+    from pyspark.sql.streaming import datasource as _streaming
+except ImportError:
+    _streaming = None
+
+ReadLimit: Any = _new(_streaming, "ReadLimit", _ReadLimit)
+ReadAllAvailable: Any = _new(_streaming, "ReadAllAvailable", _ReadAllAvailable)
+ReadMaxRows: Any = _new(_streaming, "ReadMaxRows", _ReadMaxRows)
+ReadMaxBytes: Any = _new(_streaming, "ReadMaxBytes", _ReadMaxBytes)
+SupportsTriggerAvailableNow: Any = _new(
+    _streaming, "SupportsTriggerAvailableNow", _SupportsTriggerAvailableNow)
+DataSourceStreamArrowWriter: Any = _new(
+    datasource, "DataSourceStreamArrowWriter", _StreamArrowWriter)
