@@ -172,8 +172,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
          "maxMessageSize", least=1, most=16_000_000),
     _int("compressThreshold", "", _WRITES, "bodies of at least this many bytes are compressed "
          "(zlib) and sent alone", least=1, default_shown="never"),
-    _text("idempotenceKey", _WRITES, "a property that each message gets, "
-          "`batchId:partition:row`: a row that is sent twice has the same value"),
+    _text("idempotenceKey", _WRITES, "the name of a property that each message gets: a row that is "
+          "sent twice has the same value, and rows of different jobs have different ones. The value "
+          "is the column `idempotenceKey`. Where there is no such column, or it is null, it is "
+          "`job:batchId:partition:row`, and the order of the rows must be deterministic: after a "
+          "shuffle, sort within partitions, or use the column. The job is the id of a stream's "
+          "query, which its checkpoint keeps; each `write` has its own, also in `foreachBatch`"),
     # --- the connection
     _int("pullTimeoutMs", "3000", _READS, "how long a pull or a look-up waits for its answer",
          least=1),

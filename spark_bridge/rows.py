@@ -36,6 +36,7 @@ SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "delayLevel": (("int",), "property DELAY"),
     "deliverTime": (("timestamp",), "property TIMER_DELIVER_MS: when it is delivered"),
     "flag": (("int",), "the application's own number"),
+    "idempotenceKey": (("string",), "the property that the option idempotenceKey names"),
 }
 
 #: Between names and values of properties: no part of either.
@@ -79,6 +80,9 @@ def check_schema(schema: Any, options: Options) -> None:
     topic = options.text("topic")
     if not topic and "topic" not in fields:
         raise OptionError("option topic: missing, and there is no column topic either")
+    if "idempotenceKey" in fields and not options.is_given("idempotenceKey"):
+        raise OptionError("option idempotenceKey: missing, it says as which property the column "
+                          "idempotenceKey is written")
     fault = topic_fault(topic) if topic else None
     if fault:
         raise OptionError(f"option topic: topic {topic}: {fault}")
@@ -170,7 +174,8 @@ class RowReader:
         if not self._waits:
             found[names.WAIT] = "false"
         if self._key_property:
-            found[self._key_property] = f"{self._key_prefix}:{self._index}"
+            found[self._key_property] = (row.get("idempotenceKey")
+                                         or f"{self._key_prefix}:{self._index}")
         self._check(found)
         return found
 

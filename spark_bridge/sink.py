@@ -1,7 +1,8 @@
 """The sinks: rows are messages, acknowledged by brokers before their task ends well.
 
 A task that fails is run again by Spark, so a message is there at least once; the option
-``idempotenceKey`` marks what is sent twice. Rows of a partition that name a queue or a sharding key
+``idempotenceKey`` marks what is sent twice. The marks of a stream begin with the id of its query,
+which its checkpoint keeps, and those of a batch with an id that is made for it. Rows of a partition that name a queue or a sharding key
 stay in their order: of one queue there is one such send under way at a time.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 import socket
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -39,6 +41,8 @@ __all__ = ["BatchWriter", "RowsSent", "Sender", "StreamWriter", "WriteFailed"]
 
 #: The group, where none is named.
 _GROUP: Final = "spark-rocketmq-sink"
+#: The local property by which Spark tells a task which query it is of.
+_QUERY_ID: Final = "sql.streaming.queryId"
 #: Bytes of bodies in a batch at most: brokers take 4 MiB, and clients should not wait for so much.
 _BATCH_BYTES: Final = 1 << 20
 #: The producer's own bound on bytes under way: the window is the sink's.
@@ -236,15 +240,21 @@ def _unique_id_maker() -> Any:
     return lambda: maker.make(time.time_ns() // 1_000_000)
 
 
-def _write(options: Options, batches: Iterator[Any]) -> RowsSent:
-    """The work of a task on its rows."""
+def _write(options: Options, batches: Iterator[Any], job: str) -> RowsSent:
+    """The work of a task on its rows.
+
+    :param job: what the marks of the option idempotenceKey begin with; "" for the query's id.
+    """
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     batch_id = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    if not job:
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        job = query or uuid.uuid4().hex
     place = f"partition {partition}"
     with client_settings(options).client() as client:
         sender = Sender(options, client, place)
-        reader = RowReader(options, _unique_id_maker(), f"{batch_id or 0}:{partition}")
+        reader = RowReader(options, _unique_id_maker(), f"{job}:{batch_id or 0}:{partition}")
         for batch in batches:
             try:
                 sender.send(reader.rows(batch))
@@ -261,9 +271,11 @@ class _Writer:
         check_schema(schema, options)
         client_settings(options)
         self._options = options
+        #: Spark makes a writer on the driver, once for each job, and gives tasks copies of it.
+        self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return _write(self._options, iterator)
+        return _write(self._options, iterator, self._job)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -272,6 +284,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: Options, schema: Any) -> None:
+        super().__init__(options, schema)
+        # A micro-batch that is run again, after a restart perhaps, has the same marks.
+        self._job = ""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is left to do: brokers have acknowledged every row."""

@@ -66,6 +66,13 @@ class RowReaderTests(SynchronousTestCase):
         self.assertEqual([row.message.properties["sent"] for row in rows], ["7:3:0", "7:3:1"])
         self.assertEqual(rows[1].message.properties["WAIT"], "false")
 
+    def test_a_column_marks_rows(self) -> None:
+        """The mark of a row is its column; where that is null or empty, its place."""
+        rows = self.rows({"body": [b"x"] * 3, "idempotenceKey": ["order 7", None, ""]},
+                         idempotenceKey="sent")
+        self.assertEqual([row.message.properties["sent"] for row in rows],
+                         ["order 7", "7:3:1", "7:3:2"])
+
     def test_a_wrong_value_names_row_column_and_reason(self) -> None:
         """Row, column and reason are told."""
         def with_map(*pairs: tuple[str, str]) -> dict[str, Any]:
@@ -114,6 +121,8 @@ class SchemaTests(SynchronousTestCase):
     def test_an_unknown_column_or_type_is_refused(self) -> None:
         """A column that is none, a type that does not fit, what is missing."""
         body = {"body": "binary"}
+        self.assertIn("option idempotenceKey: missing",
+                      self.error({**body, "idempotenceKey": "string"}, topic="T"))
         self.assertIn("column size: the sink knows no such column",
                       self.error({**body, "size": "int"}, topic="T"))
         self.assertIn("column queueId: its type is bigint, not int",

@@ -193,6 +193,25 @@ class WriteTests(SourceCase):
                       self.error(body, row, topic="T", retryTimes="0"))
 
 
+    def test_marks_of_jobs(self) -> None:
+        """The marks of two jobs differ; those of two tries of one task are the same."""
+        def marks(writer: Any) -> set[str]:
+            known = {one.physical_offset for one in self.box.stored("marked")}
+            pickle.loads(pickle.dumps(writer)).write(iter([
+                pa.RecordBatch.from_pylist([{"body": "x"}] * 5)]))
+            return {one.properties_map()["mark"] for one in self.box.stored("marked")
+                    if one.physical_offset not in known}
+
+        self.box.fill("marked", [1])
+        options = {"nameserver": self.box.options["nameServer"], "topic": "marked",
+                   "idempotencekey": "mark"}
+        one, other = (RocketMQDataSource(options).writer(schema_of(body="string"), False)
+                      for _ in range(2))
+        found = [marks(one), marks(one), marks(other)]
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(len(found[0] | found[2]), 10)
+
+
 class StreamWriteTests(SourceCase):
     """``df.writeStream``."""
 
@@ -212,4 +231,5 @@ class StreamWriteTests(SourceCase):
                          sorted((queue_id, body) for queue_id, _, body in self.sent))
         marks = [one.properties_map()["mark"] for one in found]
         self.assertEqual(len(set(marks)), len(marks))
-        self.assertEqual({mark.partition(":")[0] for mark in marks}, {"0", "1", "2"})
+        self.assertEqual({tuple(mark.split(":")[:2]) for mark in marks},
+                         {(query.id, str(batch)) for batch in range(3)})
