@@ -260,8 +260,27 @@ def columns_page() -> str:
                         if column.name in DERIVED_COLUMNS - {"properties"})
     parts = [_HEAD % derived,
              "## Messages: `rocketmq` and `rocketmq_store`\n", _table(COLUMNS),
-             "## Trace events: `rocketmq_trace`\n", _table(TRACE_COLUMNS)]
+             "## Trace events: `rocketmq_trace`\n", _table(TRACE_COLUMNS),
+             _SINK_HEAD, _sink_table()]
     return "\n".join(parts)
+
+
+_SINK_HEAD: Final = """\
+## Rows to write: `rocketmq`
+
+A row needs a `body`, and a topic from the column or the option. A null means that the message does
+not have this, and so does an empty string in `tags`, `keys`, `shardingKey` and the values of
+`properties`. Any other column is an error.
+"""
+
+
+def _sink_table() -> str:
+    from twistmq.spark_bridge.rows import SINK_COLUMNS
+
+    lines = ["| column | type | what it becomes |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {' or '.join(types)} | {meaning} |"
+              for name, (types, meaning) in SINK_COLUMNS.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _table(columns: Sequence[Column]) -> str:

@@ -7,11 +7,11 @@ In options -2 stands for the first offset of a queue and -1 for its end. The sam
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.spark_bridge.options import OptionError
+from twistmq.spark_bridge.options import OptionError, parse_time
 
 __all__ = ["EARLIEST", "LATEST", "offsets_json", "parse_assign", "parse_offsets", "parse_times",
            "queue_name", "read_offsets"]
@@ -52,7 +52,7 @@ def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
 
 def parse_times(option: str, text: str) -> dict[MessageQueue, int]:
     """Read times, Unix ms, from an option; :raises OptionError: naming it and the queue."""
-    return _numbers(option, text, 0, "milliseconds since 1970")
+    return _numbers(option, text, 0, "milliseconds since 1970", parse_time)
 
 
 def parse_assign(text: str) -> list[MessageQueue]:
@@ -69,7 +69,9 @@ def parse_assign(text: str) -> list[MessageQueue]:
     return sorted(set(found))
 
 
-def _numbers(option: str, text: str, least: int, what: str) -> dict[MessageQueue, int]:
+def _numbers(option: str, text: str, least: int, what: str,
+             parse_text: Callable[[str, str], int] | None = None) -> dict[MessageQueue, int]:
+    """:param parse_text: for a number that is given as text; None: none may be."""
     found = {}
     for topic, broker, queues in _brokers(option, text):
         if not isinstance(queues, dict):
@@ -78,6 +80,8 @@ def _numbers(option: str, text: str, least: int, what: str) -> dict[MessageQueue
                               '{"orders":{"broker-a":{"0":23}}}')
         for queue_id, number in queues.items():
             queue = _queue(f"option {option}", topic, broker, queue_id)
+            if parse_text is not None and isinstance(number, str):
+                number = parse_text(f"{option}: {queue_name(queue)}", number)
             if isinstance(number, bool) or not isinstance(number, int) or not (
                     least <= number <= _INT64_MAX):
                 raise OptionError(f"option {option}: {queue_name(queue)}: {number!r} is not {what}")

@@ -12,10 +12,11 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 __all__ = ["BATCH_READ", "BATCH_WRITE", "OPTIONS", "STREAM_READ", "STREAM_WRITE", "Option",
-           "OptionError", "Options", "option_text", "options_page"]
+           "OptionError", "Options", "option_text", "options_page", "parse_time"]
 
 #: Where an option has a meaning.
 BATCH_READ: Final = "read"
@@ -41,7 +42,7 @@ class Option:
     """One option."""
 
     name: str
-    #: "text", "flag", "int" or one of ``choices``.
+    #: "text", "flag", "int", "time" or one of ``choices``.
     kind: str
     #: As text; "" without a default.
     default: str
@@ -69,6 +70,10 @@ def _int(name: str, default: str, where: tuple[str, ...], meaning: str, *, least
          most: int = _INT64_MAX, default_shown: str = "") -> Option:
     return Option(name, "int", default, where, meaning, (), least, most,
                   default_shown=default_shown)
+
+
+def _time(name: str, where: tuple[str, ...], meaning: str) -> Option:
+    return Option(name, "time", "", where, meaning)
 
 
 def _flag(name: str, default: str, where: tuple[str, ...], meaning: str) -> Option:
@@ -100,13 +105,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
           "-2 for earliest, -1 for latest; a queue that is not named starts at earliest. It is "
           "used for a new query only: a restarted query continues from its checkpoint",
           default_shown="read: earliest; readStream: latest"),
-    _int("startingTimestamp", "", _READS, "messages stored at this time or later, ms since 1970; "
-         "wins over startingOffsets"),
+    _time("startingTimestamp", _READS, "messages stored at this time or later: ms since 1970, or "
+          "ISO 8601 (`2026-01-31T12:00:00+01:00`), which is UTC without a zone; wins over "
+          "startingOffsets"),
     _text("startingOffsetsByTimestamp", _READS, "a time for each queue, "
-          '`{"orders":{"broker-a":{"0":1700000000000}}}`; wins over startingTimestamp'),
+          '`{"orders":{"broker-a":{"0":1700000000000}}}`, in ms or as text in ISO 8601; wins over '
+          "startingTimestamp"),
     _text("endingOffsets", _READ, "latest, committed, or JSON as in startingOffsets; the "
           "named offset is excluded; a queue that is not named ends at latest", default="latest"),
-    _int("endingTimestamp", "", _READ, "messages stored before this time, ms since 1970"),
+    _time("endingTimestamp", _READ, "messages stored before this time, as in startingTimestamp"),
     _text("endingOffsetsByTimestamp", _READ, "a time for each queue, as in "
           "startingOffsetsByTimestamp"),
     _flag("failOnDataLoss", "true", _READS, "fail if messages of the range no longer exist; "
@@ -172,9 +179,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
          "maxMessageSize", least=1, most=16_000_000),
     _int("compressThreshold", "", _WRITES, "bodies of at least this many bytes are compressed "
          "(zlib) and sent alone", least=1, default_shown="never"),
-    _text("idempotenceKey", _WRITES, "the name of a property that each message gets: a row that is "
-          "sent twice has the same value, and rows of different jobs have different ones. The value "
-          "is the column `idempotenceKey`. Where there is no such column, or it is null, it is "
+    _text("idempotenceKey", _WRITES, "the name of a property that each message gets: a row that "
+          "is sent twice has the same value, and rows of different jobs have different ones. The "
+          "value is the column `idempotenceKey`. Without such a column, or where it is null, it is "
           "`job:batchId:partition:row`, and the order of the rows must be deterministic: after a "
           "shuffle, sort within partitions, or use the column. The job is the id of a stream's "
           "query, which its checkpoint keeps; each `write` has its own, also in `foreachBatch`"),
@@ -278,6 +285,11 @@ class Options:
         text = self.text(name)
         return int(text) if text else None
 
+    def time_ms_or_none(self, name: str) -> int | None:
+        """The time, Unix ms."""
+        text = self.text(name)
+        return parse_time(name, text) if text else None
+
     def name_servers(self) -> str:
         """The name servers; :raises OptionError: when neither option nor environment says."""
         text = self.text("nameServer") or os.environ.get("NAMESRV_ADDR", "")
@@ -292,6 +304,31 @@ class Options:
         return f"Options({shown!r}, {self.where!r})"
 
 
+def parse_time(name: str, text: str) -> int:
+    """Read a time.
+
+    :param name: of the option, for the error.
+    :param text: ms since 1970, or ISO 8601, which is UTC without a zone.
+    :returns: Unix ms.
+    :raises OptionError: when it is neither, or before 1970.
+    """
+    if text.isascii() and text.removeprefix("-").isdecimal():
+        found = int(text)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise OptionError(
+                f"option {name}: {text!r} is neither ms since 1970 nor ISO 8601") from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        found = round(moment.timestamp() * 1000)
+    if not 0 <= found <= _INT64_MAX:
+        raise OptionError(f"option {name}: {text!r} is not within 1970 and the largest number "
+                          f"of ms, {_INT64_MAX}")
+    return found
+
+
 def _check(option: Option, value: str) -> None:
     """:raises OptionError: when a value is not of its option's kind."""
     text = value.strip()
@@ -302,6 +339,8 @@ def _check(option: Option, value: str) -> None:
     if option.kind == "choice" and text.lower() not in [one.lower() for one in option.choices]:
         raise OptionError(f"option {option.name}: {text!r} is not one of "
                           + ", ".join(option.choices))
+    if option.kind == "time":
+        parse_time(option.name, text)
     if option.kind == "int":
         try:
             number = int(text)

@@ -6,7 +6,7 @@ Source: Message, MessageConst @5.3.3.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -22,7 +22,7 @@ from twistmq.broker.wire.record import (
 from twistmq.client.messages import Message
 from twistmq.spark_bridge.options import OptionError, Options
 
-__all__ = ["SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
+__all__ = ["BROKERS_OWN", "SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
 
 #: The columns of a row, the types they may have as Spark names them, and what they become.
 SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
@@ -30,7 +30,8 @@ SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "topic": (("string",), "the topic, unless the option topic names one for all"),
     "tags": (("string",), "property TAGS"),
     "keys": (("string", "array<string>"), "property KEYS; those of an array with blanks between"),
-    "properties": (("map<string,string>",), "properties; the other columns win over them"),
+    "properties": (("map<string,string>",), "properties; the other columns win over them. "
+                   "Those that a broker put there are left out: see \"Copy a topic\" in README.md"),
     "queueId": (("int",), "the queue; without it, and without shardingKey, queues take turns"),
     "shardingKey": (("string",), "property __SHARDINGKEY: equal ones go to one queue, in order"),
     "delayLevel": (("int",), "property DELAY"),
@@ -41,11 +42,36 @@ SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 #: Between names and values of properties: no part of either.
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
-#: Properties that make the broker take a message for another kind.
-_FORBIDDEN: Final = frozenset({names.TRAN_MSG, names.REAL_TOPIC, names.REAL_QID, names.INNER_NUM})
+#: Properties that the broker which stored a message, or its clients, put there: where it waited,
+#: how often it was tried, of which transaction it was. Of a copy they are not true, and some make a
+#: broker take it for a message of another kind.
+BROKERS_OWN: Final = frozenset({
+    # where it was and where it goes
+    names.REAL_TOPIC, names.REAL_QID, names.RETRY_TOPIC, names.FORWARD_QUEUE_ID, names.REDIRECT,
+    names.CLUSTER, names.MSG_REGION, names.TRACE_ON, names.INSTANCE_ID, names.BORN_HOST,
+    names.BORN_TIMESTAMP, names.ARRIVE_TIME, names.MIN_OFFSET, names.MAX_OFFSET, names.CRC32,
+    names.TRANSFER_FLAG, names.CORRECTION_FLAG, names.MQ2_FLAG, names.DUP_INFO,
+    # tries, pops and dead letters
+    names.ORIGIN_MESSAGE_ID, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES,
+    names.CONSUME_START_TIME, names.POP_CK, names.POP_CK_OFFSET, names.FIRST_POP_TIME,
+    names.DLQ_ORIGIN_TOPIC, names.DLQ_ORIGIN_MESSAGE_ID,
+    # transactions
+    names.TRAN_MSG, names.PGROUP, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES,
+    names.TRAN_PREPARED_QUEUE_OFFSET, names.CHECK_IMMUNITY_TIME_IN_SECONDS,
+    # batches and queues within a message
+    names.INNER_NUM, names.INNER_BASE, names.EXTEND_UNIQ_INFO, names.INNER_MULTI_DISPATCH,
+    names.INNER_MULTI_QUEUE_OFFSET,
+    # delays and timers that are over
+    names.TIMER_ENQUEUE_MS, names.TIMER_DEQUEUE_MS, names.TIMER_ROLL_TIMES, names.TIMER_OUT_MS,
+    names.TIMER_DEL_UNIQKEY, names.TIMER_DELAY_LEVEL,
+    # answers
+    names.PUSH_REPLY_TIME,
+})
 #: A message with one of these is sent alone: brokers refuse it in a batch.
 _DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS,
                   names.TIMER_DELAY_SEC)
+#: A copy leaves these out: its delays are over, and the option waitStoreOK says the last one.
+_NOT_OF_A_COPY: Final = BROKERS_OWN.union(_DELAYS, (names.WAIT,))
 
 
 class RowError(ValueError):
@@ -149,25 +175,23 @@ class RowReader:
                            fits)
 
     def _properties(self, row: dict[str, Any]) -> dict[str, str]:
-        given = row.get("properties")
-        found = {name: value for name, value in given if value is not None} if given else {}
-        for name in _FORBIDDEN.intersection(found):
-            raise RowError(f"column properties: {name} is the broker's own")
+        found = _own_properties(row.get("properties") or ())
         keys = row.get("keys")
         if isinstance(keys, list):
-            if any(key is None or key_fault(key) for key in keys):
-                raise RowError(f"column keys: {keys}: a key is neither empty nor has blanks")
+            keys = [key for key in keys if key]
+            if any(key_fault(key) for key in keys):
+                raise RowError(f"column keys: {keys}: a key has no blanks")
             keys = names.KEY_SEPARATOR.join(keys)
         moment: datetime | None = row.get("deliverTime")
         level = row.get("delayLevel")
         for name, value in (
-            (names.TAGS, row.get("tags")), (names.KEYS, keys or None),
+            (names.TAGS, row.get("tags")), (names.KEYS, keys),
             (names.SHARDING_KEY, row.get("shardingKey")),
             (names.DELAY, None if level is None else str(level)),
             (names.TIMER_DELIVER_MS,
              None if moment is None else str(round(moment.timestamp() * 1000))),
         ):
-            if value is not None:
+            if value:
                 found[name] = value
         if names.UNIQ_KEY not in found:
             found[names.UNIQ_KEY] = self._unique_id()
@@ -186,11 +210,24 @@ class RowReader:
             raise RowError(f"tag {properties[names.TAGS]!r}: {fault}")
         size = 0
         for name, value in properties.items():
-            if not name or not value:
-                raise RowError(f"property {name!r}: name and value must not be empty")
+            if not name:
+                raise RowError(f"property {name!r} with the value {value!r}: its name is empty")
             for separator in _SEPARATORS:
                 if separator in name or separator in value:
                     raise RowError(f"property {name!r}: {separator!r} separates properties")
             size += len(utf8(name)) + len(utf8(value)) + 2
         if size > PROPERTIES_LENGTH_MAX:
             raise RowError(f"its properties take {size} bytes, {PROPERTIES_LENGTH_MAX} fit")
+
+
+def _own_properties(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The sender's properties among those of the column.
+
+    A message that was read from a topic has some of a broker: it is copied without them, and
+    without the delay that it had there. Values that are null or empty are left out: a message
+    cannot have them.
+    """
+    found = {name: value for name, value in given if value}
+    if BROKERS_OWN.isdisjoint(found):
+        return found
+    return {name: value for name, value in found.items() if name not in _NOT_OF_A_COPY}

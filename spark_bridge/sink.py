@@ -2,8 +2,9 @@
 
 A task that fails is run again by Spark, so a message is there at least once; the option
 ``idempotenceKey`` marks what is sent twice. The marks of a stream begin with the id of its query,
-which its checkpoint keeps, and those of a batch with an id that is made for it. Rows of a partition that name a queue or a sharding key
-stay in their order: of one queue there is one such send under way at a time.
+which its checkpoint keeps, and those of a batch with an id that is made for it. Rows of a partition
+that name a queue or a sharding key stay in their order: of one queue there is one such send under
+way at a time.
 """
 
 from __future__ import annotations

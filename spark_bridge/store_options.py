@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from twistmq.spark_bridge.columns import Column, select_columns
-from twistmq.spark_bridge.options import OptionError
+from twistmq.spark_bridge.options import OptionError, parse_time
 
 __all__ = ["STORE_OPTIONS", "OptionRow", "StoreOptions", "options_table", "read_options"]
 
@@ -82,18 +81,7 @@ def flag(found: Mapping[str, str | None], name: str) -> bool:
 def time_ms(found: Mapping[str, str | None], name: str) -> int | None:
     """Read an option that is a time, as Unix ms."""
     text = found[name]
-    if text is None:
-        return None
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionError(
-            f"option {name}: {text!r} is neither ms since 1970 nor ISO 8601") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return None if text is None else parse_time(name, text)
 
 
 def count(found: Mapping[str, str | None], name: str) -> int:

@@ -82,7 +82,7 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         piece: LogPiece | None = partition.value
-        if piece is None:  # Spark's own partition, when there are none
+        if piece is None:  # Spark's own partition, where a store has no file
             return
         options = self._options
         builder = BatchBuilder(

@@ -222,7 +222,7 @@ def _positions(options: Options, side: str) -> _Positions:
     by_time, time, offsets = (f"{side}OffsetsByTimestamp", f"{side}Timestamp", f"{side}Offsets")
     if options.is_given(by_time):
         return by_time, parse_times(by_time, options.text(by_time)), 0
-    moment = options.integer_or_none(time)
+    moment = options.time_ms_or_none(time)
     if moment is not None:
         return time, None, moment
     text = options.text(offsets)

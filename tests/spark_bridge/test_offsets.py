@@ -37,6 +37,7 @@ class OffsetsTests(SynchronousTestCase):
         text = '{"t":{"a":{"0":-2,"10":-1}},"u":{"b":{"0":7}}}'
         self.assertEqual(parse_offsets("startingOffsets", text), {A0: -2, A10: -1, B0: 7})
         self.assertEqual(parse_times("x", '{"u":{"b":{"0":7}}}'), {B0: 7})
+        self.assertEqual(parse_times("x", '{"u":{"b":{"0":"1970-01-01T00:00:01"}}}'), {B0: 1000})
         self.assertEqual(parse_assign('{"u":{"b":[0]},"t":{"a":[10,0,0]}}'), [A0, A10, B0])
 
     def test_each_error_names_option_topic_and_queue(self) -> None:
@@ -59,6 +60,9 @@ class OffsetsTests(SynchronousTestCase):
             self.assertTrue(error.startswith("option endingOffsets: "), msg=error)
             self.assertIn(expected, error)
         self.assertRaises(OptionError, parse_times, "x", '{"t":{"a":{"0":-1}}}')
+        self.assertEqual(str(self.assertRaises(
+            OptionError, parse_times, "x", '{"t":{"a":{"0":"now"}}}')),
+            "option x: topic t, broker a, queue 0: 'now' is neither ms since 1970 nor ISO 8601")
         for text in ("{}", '{"t":{"a":{"0":1}}}', '{"t":{"a":["x"]}}', '{"t":{"a":[true]}}'):
             error = str(self.assertRaises(OptionError, parse_assign, text))
             self.assertTrue(error.startswith("option assign: "), msg=error)

@@ -48,6 +48,19 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(Options({"topic": "T"}, BATCH_READ).text("subscribe"), "T")
         self.assertEqual(Options({"topic": "T"}, STREAM_WRITE).text("topic"), "T")
 
+    def test_times(self) -> None:
+        """A time is ms since 1970 or ISO 8601, in UTC unless it names a zone."""
+        for text in ("1700000000000", "2023-11-14T22:13:20", "2023-11-14T22:13:20Z",
+                     "2023-11-14 23:13:20+01:00", " 2023-11-14T22:13:20.000 "):
+            options = Options({"startingTimestamp": text, "endingTimestamp": text}, BATCH_READ)
+            for name in ("startingTimestamp", "endingTimestamp"):
+                self.assertEqual(options.time_ms_or_none(name), 1_700_000_000_000, msg=text)
+        self.assertIsNone(Options({}, BATCH_READ).time_ms_or_none("startingTimestamp"))
+        for text in ("now", "2023-13-01", "-5", "1969-12-31", "9" * 25):
+            for where in (BATCH_READ, STREAM_READ):
+                self.assertIn(f"option startingTimestamp: '{text}' is n",
+                              self.refused({"startingtimestamp": text}, where))
+
     def test_an_unknown_option_is_an_error_with_a_hint(self) -> None:
         """An option that is none is an error with a hint."""
         self.assertEqual(self.refused({"startingoffset": "latest"}),

@@ -8,9 +8,12 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
+from twistmq.spark_bridge.columns import COLUMNS
 from twistmq.spark_bridge.export_command import export
 from twistmq.spark_bridge.export_plan import FORMATS
+from twistmq.spark_bridge.options import OPTIONS
 from twistmq.spark_bridge.plugin import Plugin
+from twistmq.spark_bridge.rows import SINK_COLUMNS
 from twistmq.spark_bridge.store_options import STORE_OPTIONS, options_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark_bridge"
@@ -48,3 +51,41 @@ class ReadmeTests(SynchronousTestCase):
         source = (FOLDER / "trace_view.py").read_text()
         selected = source.partition("return joined.select(")[2].partition("\n\n\n")[0]
         self.assertEqual(named, set(re.findall(r'"(\w+)"', selected)))
+
+    def test_options_beside_spark_sql_kafka(self) -> None:
+        """What takes the place of an option is an option, and one that is missing is none."""
+        table = self.text.partition("and what takes its place:")[2].partition("Columns have")[0]
+        rows = [line.split("|")[1:3] for line in table.splitlines()
+                if line.startswith("| `") and "`rocketmq`" not in line]
+        self.assertGreater(len(rows), 15)
+        known = {option.name for option in OPTIONS}
+        for theirs, ours in rows:
+            if ours.strip() == "missing":
+                self.assertEqual(known & set(re.findall(r"`([\w.]+)`", theirs)), set())
+                continue
+            named = re.findall(r"`([\w.]+)`", theirs if ours.strip() == "the same" else ours)
+            self.assertTrue(named, msg=theirs)
+            self.assertLessEqual({name for name in named if not name.endswith(".")}, known)
+
+    def test_columns_beside_spark_sql_kafka(self) -> None:
+        """What takes the place of a column is a column."""
+        table = self.text.partition("the names of RocketMQ:")[2].partition("The metrics")[0]
+        rows = [line.split("|")[1:3] for line in table.splitlines()
+                if line.startswith("| `") and "`rocketmq`" not in line]
+        self.assertEqual(len(rows), 8)
+        known = {column.name for column in COLUMNS}
+        for theirs, ours in rows:
+            named = set(re.findall(r"`(\w+)`", theirs if ours.strip() == "the same" else ours))
+            self.assertLessEqual(named, known)
+
+    def test_columns_and_options_of_examples(self) -> None:
+        """The examples of writes use columns and options that there are."""
+        part = self.text.partition("## Write")[2].partition("## Count")[0]
+        options = {option.name for option in OPTIONS}
+        used = set(re.findall(r'option\("(\w+)"', part))
+        self.assertLessEqual(used, options | {"checkpointLocation"})
+        self.assertLessEqual(set(re.findall(r"AS (\w+)", part)), set(SINK_COLUMNS))
+        selected = re.findall(r"\.select\(([^)]*)\)", part)
+        self.assertEqual(len(selected), 2)
+        for names in selected:
+            self.assertLessEqual(set(re.findall(r'"(\w+)"', names)), set(SINK_COLUMNS))

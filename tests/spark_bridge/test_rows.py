@@ -66,6 +66,49 @@ class RowReaderTests(SynchronousTestCase):
         self.assertEqual([row.message.properties["sent"] for row in rows], ["7:3:0", "7:3:1"])
         self.assertEqual(rows[1].message.properties["WAIT"], "false")
 
+    def test_empty_texts_are_as_null(self) -> None:
+        """Tags, keys, sharding keys and values of properties that are empty are not there."""
+        [row, array] = self.rows({
+            "body": [b"", b""], "tags": ["", ""], "shardingKey": ["", ""],
+            "keys": [[""], ["a", "", None, "b"]],
+            "properties": pa.array([[("x", "")], [("TAGS", ""), ("y", "1")]], MAP)})
+        self.assertEqual(row.message.properties, {"UNIQ_KEY": "ID1"})
+        self.assertEqual((row.queue_id, row.sharding_key), (None, None))
+        self.assertEqual(array.message.properties, {"KEYS": "a b", "y": "1", "UNIQ_KEY": "ID2"})
+        [row] = self.rows({"body": [b""], "keys": [""]})
+        self.assertEqual(row.message.properties, {"UNIQ_KEY": "ID1"})
+
+    def test_a_copy_has_nothing_of_the_first_broker(self) -> None:
+        """Of what was read the sender's properties are left, and no delay that is over."""
+        mine = {"UNIQ_KEY": "U", "TAGS": "t", "KEYS": "k", "mine": "1", "__SHARDINGKEY": "s",
+                "TRACE_CONTEXT": "c", "BUYER_ID": "b"}
+        for extra in (
+                {"REAL_TOPIC": "T", "REAL_QID": "0", "DELAY": "3"},
+                {"REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_OUT_MS": "5", "TIMER_DELAY_MS": "2000",
+                 "TIMER_ENQUEUE_MS": "1", "TIMER_DEQUEUE_MS": "2", "TIMER_ROLL_TIMES": "1"},
+                {"TIMER_OUT_MS": "5", "TIMER_DELIVER_MS": "1700000000000"},
+                {"TIMER_OUT_MS": "5", "TIMER_DELAY_SEC": "2"},
+                {"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": "O", "DELAY": "-1", "WAIT": "false",
+                 "RECONSUME_TIME": "2", "MAX_RECONSUME_TIMES": "16", "DLQ_ORIGIN_TOPIC": "T",
+                 "DLQ_ORIGIN_MESSAGE_ID": "O"},
+                {"TRAN_MSG": "true", "PGROUP": "p", "__transactionId__": "U",
+                 "TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "7"},
+                {"1ST_POP_TIME": "1", "POP_CK": "0 0", "CLUSTER": "c", "MSG_REGION": "r",
+                 "TRACE_ON": "true"},
+                {"INNER_NUM": "2", "INNER_BASE": "0"}):
+            [row] = self.rows({"body": [b""], "properties": pa.array(
+                [list({**mine, **extra}.items())], MAP)})
+            self.assertEqual(row.message.properties, mine, msg=str(extra))
+            self.assertTrue(row.fits_batch)
+
+    def test_a_copy_may_be_delayed(self) -> None:
+        """Columns delay a copy; properties delay what is not a copy."""
+        [copy, own] = self.rows({
+            "body": [b"", b""], "delayLevel": [4, None], "properties": pa.array(
+                [[("REAL_TOPIC", "T"), ("DELAY", "3")], [("DELAY", "3")]], MAP)})
+        self.assertEqual(copy.message.properties, {"DELAY": "4", "UNIQ_KEY": "ID1"})
+        self.assertEqual(own.message.properties, {"DELAY": "3", "UNIQ_KEY": "ID2"})
+
     def test_a_column_marks_rows(self) -> None:
         """The mark of a row is its column; where that is null or empty, its place."""
         rows = self.rows({"body": [b"x"] * 3, "idempotenceKey": ["order 7", None, ""]},
@@ -84,14 +127,11 @@ class RowReaderTests(SynchronousTestCase):
             ({"body": [b"", b""], "queueId": [0, -1]}, "row 1: column queueId: -1"),
             ({"body": [b"", b""], "keys": [["a"], ["a b"]]}, "row 1: column keys"),
             ({"body": [b"", b""], "tags": ["a", "b\x02c"]}, "row 1: property 'TAGS'"),
-            ({"body": [b"", b""], "keys": [["a"], ["a", ""]]}, "row 1: column keys"),
             ({"body": [b"", b""], "tags": ["a|b c", "b||c"]}, "row 1: tag 'b||c'"),
             ({"body": [b"", b""], "tags": ["a", " b"]}, "row 1: tag ' b'"),
             ({"body": [b"", b""], "tags": ["a", "*"]}, "row 1: tag '*'"),
             (with_map(("TAGS", "a\t")), "row 1: tag 'a\\t'"),
             (with_map(("", "x")), "row 1: property ''"),
-            (with_map(("x", "")), "row 1: property 'x'"),
-            (with_map(("TRAN_MSG", "true")), "row 1: column properties: TRAN_MSG"),
             (with_map(("x", "y" * 32767)), "row 1: its properties take"),
         )
         for columns, expected in wrong:
