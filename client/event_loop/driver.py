@@ -135,22 +135,22 @@ class Driver:
         if not self._closing:
             then()
             return
-
-        cancel: Callable[[], object]
+        cancels: list[Callable[[], object]] = []
 
         def ended() -> None:
             if self._when_closed is ended:
                 self._when_closed = None
-                cancel[0]()
+                for cancel in cancels:
+                    cancel()
                 then()
 
         def kill() -> None:
-            cancel[0] = self._loop.later(_KILL_S, ended)
+            cancels.append(self._loop.later(_KILL_S, ended))
             for stream in list(self._closing.values()):
                 stream.kill()
 
         self._when_closed = ended
-        cancel = [self._loop.later(CLOSE_S, kill)]
+        cancels.append(self._loop.later(CLOSE_S, kill))
 
     def _abort(self, number: int, stream: Stream) -> None:
         """Close a connection, which may take a while."""
