@@ -16,6 +16,7 @@ is over, not within a second; a reply that its broker could not push is not stor
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -34,8 +35,9 @@ from twistmq.broker.wire.properties import (
 from twistmq.broker.wire.record import MAGIC_V1, StoredMessage, host_bytes
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.engine import Connection
+from twistmq.client.core.gates import LOOK_MS
 from twistmq.client.core.outgoing import Outgoing
-from twistmq.client.core.sending import RETRY_CODES, Sender
+from twistmq.client.core.sending import RETRY_CODES, Sender, is_busy
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import (
     Closed,
@@ -125,9 +127,28 @@ class Replies:
         try:
             return await tasks.within(timeout_ms, reply, lambda: RequestTimeout(
                 f"topic {message.topic}: no reply within {timeout_ms / 1000:g} s"))
+        except RequestTimeout:
+            await self._require_sent(sending)
+            raise
         finally:
             del self._waiting[correlation_id]
             sending.cancel()
+
+    async def _require_sent(self, sending: Task[SendResult]) -> None:
+        """Look whether a request that got no reply was kept from a busy broker.
+
+        Its send has the same deadline, and learns of it when its gate looks next.
+
+        :raises Busy, SendFailed: when a broker was busy to the end. Then the request was not stored
+            there, which a :class:`RequestTimeout` would not say.
+        """
+        with suppress(Exception):
+            await self._client.tasks.within(2 * LOOK_MS, sending, TimeoutError)
+        error = sending.error if sending.is_done else None
+        if error is not None and (is_busy(error) or (
+                isinstance(error, SendFailed)
+                and any(is_busy(each.error) for each in error.attempts))):
+            raise error
 
     async def _send(
         self, sender: Sender, message: Outgoing, queue: MessageQueue | None, deadline_ms: float

@@ -77,7 +77,7 @@ from twistmq.client.messages import ReceivedMessage, SendResult
 if TYPE_CHECKING:
     from twistmq.client.core.gates import Gate
 
-__all__ = ["RETRY_CODES", "Sender"]
+__all__ = ["RETRY_CODES", "Sender", "is_busy"]
 
 #: The version of brokers that have a timer. Source: MQVersion.V5_0_0 @5.3.3.
 TIMER_VERSION_MIN: Final = 413
@@ -358,7 +358,7 @@ class Sending(msgspec.Struct):
         duration_ms = client.tasks.now_ms - self._begin_ms
         if self._broker_name:
             self._sender.attempt_ended(self._broker_name, duration_ms, error)
-        if _is_busy(error) and self._sender.options.retries:
+        if is_busy(error) and self._sender.options.retries:
             self._note(duration_ms, error)
             self._wait_or_fail(error)
             return
@@ -381,7 +381,7 @@ class Sending(msgspec.Struct):
         if attempts is None:
             attempts = self._attempts = []
         elif (attempts and attempts[-1].broker_name == self._broker_name
-                and _is_busy(error) and _is_busy(attempts[-1].error)):
+                and is_busy(error) and is_busy(attempts[-1].error)):
             attempts.pop()
         attempts.append(Attempt(self._broker_name, duration_ms, error))
 
@@ -410,7 +410,7 @@ class Sending(msgspec.Struct):
             self._finish(SendFailed(self._message.topic, self._attempts))
 
 
-def _is_busy(error: BaseException) -> bool:
+def is_busy(error: BaseException) -> bool:
     """Whether a broker refused a message because it has too much to do; it is not stored then."""
     return isinstance(error, RequestRefused) and (
         error.response_code in _BUSY_CODES

@@ -25,7 +25,14 @@ from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.replies import prepare_request, reply_to, request
 from twistmq.client.core.sending import Sender
 from twistmq.client.core.tasks import Task
-from twistmq.client.errors import Closed, OptionError, RequestRefused, RequestTimeout, SendFailed
+from twistmq.client.errors import (
+    Busy,
+    Closed,
+    OptionError,
+    RequestRefused,
+    RequestTimeout,
+    SendFailed,
+)
 from twistmq.client.messages import Message, MessageQueue, ReceivedMessage
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
@@ -121,6 +128,26 @@ class RequestTests(ReplyCase):
         """The error is that of the send."""
         self.box.servers[A] = lambda command: (ResponseCode.SYSTEM_ERROR, None, b"", "no")
         self.assertRaises(SendFailed, self.begin().result)
+
+    def test_a_broker_that_stays_busy_is_told(self) -> None:
+        """The error is the refusal, for nothing was stored; not that of a reply that is late."""
+        for code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL):
+            self.box.servers[A] = lambda command, code=code: (  # type: ignore[misc]
+                (code, None, b"", "[PC_SYNCHRONIZED]broker busy")
+                if command.code == RequestCode.SEND_MESSAGE_V2 else stored(command))
+            task = self.begin(1000)
+            self.box.advance(990)
+            self.assertFalse(task.is_done)
+            self.box.advance(80)
+            self.assertIn("broker busy", str(self.assertRaises(Busy, task.result)))
+
+    def test_a_broker_that_hangs_gives_no_reply(self) -> None:
+        """The request may be stored: nobody knows, and the wait ends in its time."""
+        self.box.servers[A] = lambda command: (
+            None if command.code == RequestCode.SEND_MESSAGE_V2 else stored(command))
+        task = self.begin(1000)
+        self.box.advance(1080)
+        self.assertRaises(RequestTimeout, task.result)
 
     def test_a_client_that_closes_ends_the_waits(self) -> None:
         """Nothing waits for ever."""
