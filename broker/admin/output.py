@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from twistmq.broker.admin.rows import Cell, Millis, Row
+from twistmq.broker.store.inspect.printable import json_printable
 
 __all__ = ["as_json", "as_table", "is_coloured", "time_text"]
 
@@ -64,10 +65,14 @@ def _is_number(cell: Cell) -> bool:
 
 
 def as_json(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """One list of objects, a line each; times are ms since 1970."""
+    """One list of objects, a line each; times are ms since 1970.
+
+    What a terminal would act on is escaped, as in tables: a parser reads the same text.
+    """
     lines = [msgspec.json.encode(dict(zip(columns, row, strict=True)), enc_hook=_plain).decode()
              for row in rows]
-    return "[" + "".join(f"\n  {line}," for line in lines).rstrip(",") + ("\n]" if lines else "]")
+    return "[" + "".join(f"\n  {json_printable(line)}," for line in lines).rstrip(",") + (
+        "\n]" if lines else "]")
 
 
 def _plain(value: Any) -> Any:

@@ -165,6 +165,12 @@ class OutputTests(AdminCase):
         [row] = self.rows("clusterList")
         self.assertEqual((row["cluster"], row["id"], row["active"]), ("DefaultCluster", 0, True))
 
+    def test_a_refusal_does_not_act_on_a_terminal(self) -> None:
+        """What a server repeats is escaped, as tables and JSON are."""
+        err = self.refusal("topicRoute", "-t", "None\x9b31m\u202e\x07")
+        self.assertIn("None\\x9b31m\\u202e\\x07", err)
+        self.assertTrue(err.rstrip("\n").isprintable())
+
     def test_a_refusal_is_one_line_with_remark_and_code(self) -> None:
         """What a server says no to is one line with its words and its code."""
         self.assertIn("answered 17: No topic route info", self.refusal("topicRoute", "-t", "None"))

@@ -55,6 +55,18 @@ class TableTests(SynchronousTestCase):
 class JsonTests(SynchronousTestCase):
     """``as_json``."""
 
+    def test_what_a_terminal_would_act_on_is_escaped(self) -> None:
+        """The characters of C0 and C1, DEL, and those that turn the direction of writing.
+
+        A parser reads the same texts; letters of any language stand as they are.
+        """
+        rows = [("\x1b[31m\x7f\x9b31m\u202e\u2066\u200e é 日本 \U000e0001", ["\x85"])]
+        text = as_json(("b\x9body", "keys"), rows)
+        self.assertTrue(all(line.isprintable() for line in text.splitlines()))
+        self.assertEqual(len(text.splitlines()), 3)
+        self.assertIn("é 日本", text)
+        self.assertEqual(json.loads(text), [{"b\x9body": rows[0][0], "keys": rows[0][1]}])
+
     def test_a_list_of_objects(self) -> None:
         """A list of objects, a line each; a time is its milliseconds."""
         text = as_json(("name", "at", "tags"), [("a\n", Millis(5), ["x"]), (None, 1.5, True)])
