@@ -6,7 +6,7 @@ Source: the classes of tools/command/message, MQAdminImpl.queryMessage, DefaultM
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -26,7 +26,9 @@ from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultReque
 from twistmq.broker.wire.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from twistmq.broker.wire.message_id import parse_offset_message_id
 from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY
-from twistmq.broker.wire.record import StoredMessage, host_text, records_of
+from twistmq.broker.wire.record import StoredMessage, host_text
+from twistmq.client.core.pulling import unwrap
+from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["DETAIL", "DIRECT", "by_id", "by_key", "by_offset", "by_unique_key", "find_messages"]
 
@@ -56,20 +58,41 @@ def find_messages(
     kind = _UniqueKeyQuery if unique else QueryMessageRequestHeader
     header = kind(topic=topic, key=key, max_num=max_count, begin_timestamp=begin_ms or 0,
                   end_timestamp=_NO_END if end_ms is None else end_ms)
+
+    def has_key(message: StoredMessage) -> bool:
+        # The index has hashes: one message may be found by another one's key.
+        properties = message.properties_map()
+        return key in (
+            [properties.get(UNIQ_KEY)] if unique else properties.get(KEYS, "").split(" "))
+
     found: dict[str, StoredMessage] = {}
     for _, reply in session.each(
-            session.brokers_of(topic, route_topic), lambda each: records_of(session.ask(
-                each.address, RequestCode.QUERY_MESSAGE, header,
-                taken=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)).body)):
+            session.brokers_of(topic, route_topic), lambda each: _whole(
+                session, topic, each.name, session.ask(
+                    each.address, RequestCode.QUERY_MESSAGE, header,
+                    taken=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)).body, has_key)):
         assert isinstance(reply, list)
         for message in reply:
-            # The index has hashes: one message may be found by another one's key.
-            properties = message.properties_map()
-            keys = [properties.get(UNIQ_KEY)] if unique else properties.get(KEYS, "").split(" ")
-            if key in keys:
+            if has_key(message):
                 found[offset_id(message)] = message
     return sorted(found.values(), key=lambda message: (message.store_timestamp,
                                                        message.queue_offset))
+
+
+def _whole(
+    session: Session, topic: str, broker: str, body: bytes,
+    is_asked: Callable[[StoredMessage], bool] = lambda _: True,
+) -> list[StoredMessage]:
+    """The messages of an answer that can be read; the others are failures, a line each.
+
+    :param is_asked: whether a message is one that was asked for; a damaged one whose properties
+        cannot be read may be.
+    """
+    damaged: list[DamagedMessage[bytes]] = []
+    found = unwrap(body, MessageQueue(topic, broker, -1), damaged)
+    session.failures += [f"{each!r} is damaged: {each.damage}" for each in damaged
+                         if not each.record.properties or is_asked(each.record)]
+    return found
 
 
 def _by_either_id(
@@ -77,22 +100,23 @@ def _by_either_id(
 ) -> list[StoredMessage]:
     """The message with an id of either kind; the newer if there are two.
 
+    :returns: nothing when it is damaged, which is a failure of the session.
     :raises AdminError: when no message has the id.
     """
     try:
         ip, port, offset = parse_offset_message_id(text)
         brackets = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         # A client's id looks the same: if the address is not a broker's, it is a client's id.
-        known = {each.address for each in session.all_brokers()}
+        known = {each.address: each.name for each in session.all_brokers()}
         if brackets in known:
-            return records_of(session.ask(
+            return _whole(session, topic, known[brackets], session.ask(
                 brackets, RequestCode.VIEW_MESSAGE_BY_ID,
                 ViewMessageRequestHeader(offset=offset, topic=topic)).body)
     except MessageIllegal:
         pass
     found = find_messages(session, topic, text, unique=True, max_count=32,
                           route_topic=route_topic)
-    if not found:
+    if not found and not session.failures:
         raise AdminError(f"topic {topic} has no message {text}")
     return found
 
@@ -116,10 +140,11 @@ def by_id(
 
     :param unit: taken as mqadmin takes it; it is a client's affair.
     """
-    messages = [_by_either_id(session, topic, text.strip(), route_topic)[-1]
-                for text in message_id.split(",") if text.strip()]
-    if not messages:
+    ids = [text.strip() for text in message_id.split(",") if text.strip()]
+    if not ids:
         raise AdminError("-i names no message")
+    messages = [message for each in ids
+                for message in _by_either_id(session, topic, each, route_topic)[-1:]]
     if client is not None:
         if group is None:
             raise AdminError("-g and -d go together: a client of a group")
@@ -138,7 +163,7 @@ def by_unique_key(
     """The messages with a client's own id; the newest, or all."""
     found = find_messages(session, topic, message_id, unique=True, max_count=32,
                           route_topic=route_topic)
-    if not found:
+    if not found and not session.failures:
         raise AdminError(f"topic {topic} has no message {message_id}")
     messages = found if show_all else found[-1:]
     if group is not None and client is not None:

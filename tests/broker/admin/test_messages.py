@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.broker.admin.case import AdminCase
@@ -25,6 +27,49 @@ class MessageCase(AdminCase):
     def detail(self, *arguments: str) -> dict[str, Any]:
         """A message's rows as names and values."""
         return {row["name"]: row["value"] for row in self.rows(*arguments)}
+
+
+class DamagedTests(MessageCase):
+    """One message is damaged in the log: the whole ones are shown, and a line for that one."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for body in ("whole one", "damaged one", "whole two"):
+            self.rows("sendMessage", "-t", "T", "-p", body, "-k", "k1", "-b", "broker-a", "-i", "0")
+        [log] = Path(self.running.data, "store", "commitlog").glob("0*")
+        with open(log, "r+b") as file:
+            self.place = (data := file.read()).index(b"damaged one")
+            file.seek(self.place)
+            file.write(b"#")
+        begin = data.rindex(b"\xda\xa3\x20\xa7", 0, self.place) - 4
+        self.line = f"offset 1, commit log offset {begin}"
+        [self.unique] = re.findall(rb"UNIQ_KEY\x01([0-9A-F]+)\x02", data[self.place:])[:1]
+        self.offset_id = f"7F000001{int(self.broker.rpartition(':')[2]):08X}{begin:016X}"
+
+    def shown(self, *arguments: str) -> list[dict[str, Any]]:
+        """The rows of a command that fails for the damaged message and prints its line."""
+        status, out, err = self.call(*arguments, "--output", "json")
+        self.assertEqual(status, 1, msg=err)
+        [line] = [each for each in err.splitlines() if "damaged" in each.lower()]
+        self.assertIn(self.line, line)
+        self.assertIn("of T, broker broker-a, queue 0", line)
+        self.assertIn("CRC does not match", line)
+        rows: list[dict[str, Any]] = json.loads(out)
+        return rows
+
+    def test_by_key(self) -> None:
+        """``queryMsgByKey``."""
+        self.assertEqual([(row["queue"], row["offset"]) for row in self.shown(
+            "queryMsgByKey", "-t", "T", "-k", "k1")], [(1, 0), (0, 0), (0, 2)])
+
+    def test_by_id(self) -> None:
+        """``queryMsgById`` with an id of either kind, among others; and ``queryMsgByUniqueKey``."""
+        whole = self.sent["message"]
+        for damaged in (self.unique.decode(), self.offset_id):
+            rows = self.shown("queryMsgById", "-t", "T", "-i", f"{damaged},{whole}")
+            self.assertEqual([row["value"] for row in rows if row["name"] == "body"], ["héllo"])
+        self.assertEqual(self.shown(
+            "queryMsgByUniqueKey", "-t", "T", "-i", self.unique.decode()), [])
 
 
 class SendTests(MessageCase):
