@@ -1,6 +1,6 @@
 """The rule "gone for good, or away for now", which all readers and the sink share.
 
-A topic, a queue or an offset counts as lost only when somebody who knows says so:
+A topic, a queue or an offset counts as lost only when a server that must know it says so:
 
 - A topic is lost when its broker is registered at a name server and answers itself that it has no
   such topic. This must be seen twice, ``deletionCheckMs`` apart.
@@ -9,7 +9,7 @@ A topic, a queue or an offset counts as lost only when somebody who knows says s
 
 Everything else is away: a name server or broker that does not answer, a broker that is not
 registered, a topic that no name server names because of that, and a slave that has less than its
-master. What is away is waited for, ``serverWaitMs`` at most. ``failOnDataLoss=false`` permits
+master. Readers and the sink wait for it, ``serverWaitMs`` at most. ``failOnDataLoss=false`` permits
 skipping what is lost, and never what is away.
 """
 
@@ -28,10 +28,10 @@ from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.blocking import Client
 from twistmq.client.core.pulling import pull_header
-from twistmq.client.errors import NoRoute
+from twistmq.client.errors import NoRoute, SendFailed
 
 __all__ = ["BUSY_CODES", "Bounds", "Deletions", "Look", "Patience", "Standing", "StillAway",
-           "Verdict", "is_passing"]
+           "Verdict", "is_passing", "reach_name_server"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 #: Pauses between tries: they begin with ``fetchOffset.retryIntervalMs``, and double. A pause of
@@ -46,7 +46,7 @@ _PULL_CODES: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
 
 
 class StillAway(RuntimeError):
-    """What a query needs is away and did not come back in time; the text names it."""
+    """A server that a query needs is away and did not come back in time; the text names it."""
 
 
 class Standing(Enum):
@@ -77,6 +77,9 @@ class Bounds:
 
 def is_passing(error: Exception) -> bool:
     """Whether an error says that a server is away now, rather than that it refuses."""
+    if isinstance(error, SendFailed):
+        last = error.attempts[-1].error if error.attempts else None
+        return isinstance(last, Exception) and is_passing(last)
     return isinstance(error, RemotingError | NoRoute) or (
         isinstance(error, RequestRefused) and error.response_code in BUSY_CODES)
 
@@ -96,6 +99,7 @@ class Patience:
         self._pause_s = self._first_pause_s
         #: When this wait began; None while nothing is waited for.
         self._since: float | None = None
+        self._has_warned = False
         #: Tries that failed since then.
         self.failures = 0
 
@@ -104,20 +108,23 @@ class Patience:
         """How long this wait has taken so far."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
-    def pause(self, what: str, *, least_tries: int = 0, is_checking: bool = False) -> bool:
+    def pause(self, what: str, *, least_tries: int = 0, is_checking: bool = False,
+              is_away: bool = True) -> bool:
         """Wait before the next try.
 
         :param what: what is waited for, and why.
         :param least_tries: how many further tries there are however long they take.
+        :param is_away: whether something is away; other failures have no more tries than these.
         :param is_checking: whether the wait is for a second look, which always takes place.
         :returns: False, without a pause, when the time is over.
         """
         self.failures += 1
         if self._since is None:
             self._since = time.monotonic()
-            if self._wait_s:
-                _LOG.warning("waiting for up to %g s: %s", self._wait_s, what)
-        left = self._wait_s - self.waited_s
+        if is_away and self._wait_s and not self._has_warned:
+            self._has_warned = True
+            _LOG.warning("waiting for up to %g s: %s", self._wait_s, " ".join(what.split()))
+        left = self._wait_s - self.waited_s if is_away else 0.0
         if left <= 0 and self.failures > least_tries and not is_checking:
             return False
         time.sleep(max(min(self._pause_s, left), _PAUSE_MIN_S))
@@ -132,11 +139,24 @@ class Patience:
 
     def over(self) -> None:
         """Note that what was waited for is there."""
-        if self._since is not None and self._wait_s:
+        if self._has_warned:
             _LOG.warning("the wait is over after %.1f s", self.waited_s)
         self._since = None
+        self._has_warned = False
         self.failures = 0
         self._pause_s = self._first_pause_s
+
+
+def reach_name_server(client: Client) -> None:
+    """Ask a name server something; :raises RemotingError: when the last try fails."""
+    patience = Patience(0.0, client.options.retry_wait_ms / 1000)
+    while True:
+        try:
+            client.cluster_info()
+            return
+        except RemotingError as error:
+            if not patience.pause(str(error), least_tries=client.options.retries):
+                raise
 
 
 class Look:
@@ -238,7 +258,7 @@ class Look:
 
 
 class Deletions:
-    """What was seen to be gone, and since when: it counts once it is seen again.
+    """The topics and queues that were seen to be gone, and when: they count once seen again.
 
     :param apart_s: how much later the second look is.
     """

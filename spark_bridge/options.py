@@ -171,8 +171,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("sendWindow", "16", _WRITES, "sends that may be under way without an acknowledgement",
          least=1, most=10_000),
     _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its answer", least=1),
-    _int("retryTimes", "2", _WRITES, "how often a send is tried again, on another broker if "
-         "the row names no queue"),
+    _int("retryTimes", "2", _WRITES, "how often a send is tried again at least, on another broker "
+         "if the row names no queue"),
     _flag("waitStoreOK", "true", _WRITES, "wait until the broker has flushed a message, and send "
           "it again if that timed out; false: do not wait"),
     _int("maxMessageSize", "4194304", _WRITES, "bytes of a body at most, as the broker's setting "

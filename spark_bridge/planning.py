@@ -13,7 +13,13 @@ from typing import TypeVar
 from twistmq.broker.errors import BrokerError, RemotingError
 from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
-from twistmq.spark_bridge.availability import Look, Patience, Standing, is_passing
+from twistmq.spark_bridge.availability import (
+    Look,
+    Patience,
+    Standing,
+    is_passing,
+    reach_name_server,
+)
 from twistmq.spark_bridge.queue_reader import ReadPlan
 from twistmq.spark_bridge.subscription import TopicMissing
 
@@ -30,7 +36,7 @@ def planned(plan: ReadPlan, client: Client,
     :raises TopicMissing: when a topic or queue is not there.
     :raises StillAway: when something is away for too long.
     """
-    _reach_name_server(plan, client)
+    reach_name_server(client)
     patience = Patience(plan.settings.wait_s, plan.settings.retry_wait_s)
     while True:
         try:
@@ -48,18 +54,6 @@ def planned(plan: ReadPlan, client: Client,
             patience.over()
             return result
         patience.require(reason)
-
-
-def _reach_name_server(plan: ReadPlan, client: Client) -> None:
-    """Ask a name server something; :raises RemotingError: when none answers."""
-    patience = Patience(0.0, plan.settings.retry_wait_s)
-    while True:
-        try:
-            client.cluster_info()
-            return
-        except RemotingError as error:
-            if not patience.pause(str(error), least_tries=plan.settings.retries):
-                raise
 
 
 def _check_brokers(plan: ReadPlan, client: Client) -> None:

@@ -23,8 +23,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.flags import PERM_WRITE
 from twistmq.broker.wire.properties import UNIQ_KEY, format_properties
 from twistmq.client.blocking import Client
 from twistmq.client.core.choice import RoundRobin, by_hash
@@ -33,8 +34,9 @@ from twistmq.client.core.sending import RETRY_CODES
 from twistmq.client.core.unique_id import process_ids
 from twistmq.client.messages import SendResult
 from twistmq.client.producer import Producer
+from twistmq.spark_bridge.availability import Look, Patience, is_passing, reach_name_server
 from twistmq.spark_bridge.connection import client_settings
-from twistmq.spark_bridge.options import Options
+from twistmq.spark_bridge.options import OptionError, Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
 from twistmq.spark_bridge.spark_api import DataSourceStreamArrowWriter
 
@@ -70,6 +72,19 @@ class _Sending:
     #: Whether the rows named the queue.
     is_fixed: bool
     pending: Future[SendResult]
+    #: When it was sent, by the monotonic clock.
+    sent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a send failed."""
+
+    why: str
+    #: A refusal that is for good.
+    refusal: RequestRefused | None = None
+    #: Whether the broker or a name server is away.
+    is_away: bool = False
 
 
 class Sender:
@@ -95,6 +110,9 @@ class Sender:
         self._sent: deque[_Sending] = deque()
         #: Queues by topic, as the task saw them first or after a failure.
         self._known: dict[str, list[MessageQueue]] = {}
+        self._wait_s = options.integer("serverWaitMs") / 1000
+        #: When a broker that had been away took something again.
+        self._back_s = 0.0
         self._choice = RoundRobin(random.randrange(1 << 16))
         self.acknowledged = 0
 
@@ -144,13 +162,42 @@ class Sender:
         topic = rows[0].message.topic
         queues = self._known.get(topic)
         if queues is None or again:
-            try:
-                queues = self._known[topic] = self._client.write_queues(topic, again=again)
-            except BrokerError as error:
-                raise self._error(rows[0], str(error)) from None
-        if not queues:
-            raise self._error(rows[0], "the topic has no queue that can be written to")
+            queues = self._known[topic] = self._asked_queues(rows[0])
         return queues
+
+    def _asked_queues(self, row: OutgoingRow) -> list[MessageQueue]:
+        """Ask for the queues of a row's topic, and wait while its brokers are away."""
+        topic, patience = row.message.topic, self._patience()
+        while True:
+            try:
+                queues = self._client.write_queues(topic, again=True)
+            except BrokerError as error:
+                why, is_away = str(error), self._is_away(topic, error)
+            else:
+                if queues:
+                    patience.over()
+                    return queues
+                why = "the topic has no queue that can be written to"
+                is_away = any(each.perm & PERM_WRITE
+                              for each in self._client.route(topic).queue_datas)
+            if not is_away or not patience.pause(f"topic {topic}: {why}"):
+                raise self._error(row, why) from None
+
+    def _is_away(self, topic: str, error: BrokerError) -> bool:
+        """Whether an error of a question for a route says that servers are away.
+
+        An unknown topic is away if this task knew it, or no broker is registered.
+        """
+        if not isinstance(error, RequestRefused) or (
+                error.response_code != ResponseCode.TOPIC_NOT_EXIST):
+            return is_passing(error)
+        try:
+            return topic in self._known or not Look(self._client, _GROUP).registered()
+        except BrokerError as failure:
+            return is_passing(failure)
+
+    def _patience(self) -> Patience:
+        return Patience(self._wait_s, self._client.options.retry_wait_ms / 1000)
 
     # --- sending
 
@@ -169,7 +216,8 @@ class Sender:
             rows, queue or self._choice.choose(self._queues(rows)), is_fixed))
 
     def _send(self, rows: list[OutgoingRow], queue: MessageQueue, is_fixed: bool) -> _Sending:
-        return _Sending(rows, queue, is_fixed, self._producer.send_ready(self._ready(rows), queue))
+        return _Sending(rows, queue, is_fixed, self._producer.send_ready(self._ready(rows), queue),
+                        time.monotonic())
 
     def _ready(self, rows: list[OutgoingRow]) -> Outgoing:
         """Rows as one request."""
@@ -186,38 +234,42 @@ class Sender:
 
     def _settle(self, sending: _Sending) -> None:
         """Wait until rows are acknowledged, and send them again when they are not."""
-        why, refusal = self._outcome(sending)
-        if why is None:
-            return
-        if refusal is not None:
-            self._each(sending, refusal)
-            return
-        rows, queue = sending.rows, sending.queue
-        for _ in range(self._client.options.retries):
-            time.sleep(self._client.options.retry_wait_ms / 1000)
+        failure = self._outcome(sending)
+        rows, queue, patience = sending.rows, sending.queue, self._patience()
+        retries = self._client.options.retries
+        while failure is not None:
+            if failure.refusal is not None:
+                self._each(sending, failure.refusal)
+                return
+            # A send that failed before its broker came back is repeated at once.
+            is_late = patience.failures == 0 and sending.sent_s < self._back_s
+            if not is_late and not patience.pause(
+                    f"topic {rows[0].message.topic}: {failure.why}", least_tries=retries,
+                    is_away=failure.is_away):
+                raise self._error(rows[0], f"{failure.why}, tried {patience.failures} times",
+                                  len(rows))
             queues = self._queues(rows, again=True)
             if not sending.is_fixed:
                 queue = self._choice.choose(queues, {queue.broker_name})
-            why, refusal = self._outcome(self._send(rows, queue, sending.is_fixed))
-            if why is None:
-                return
-            if refusal is not None:
-                break
-        tries = self._client.options.retries + 1
-        raise self._error(rows[0], f"{why}, tried {tries} times", len(rows))
+            sending = self._send(rows, queue, sending.is_fixed)
+            failure = self._outcome(sending)
+        if patience.failures:
+            self._back_s = time.monotonic()
+            patience.over()
 
-    def _outcome(self, sending: _Sending) -> tuple[str | None, RequestRefused | None]:
-        """Wait for a send; :returns: why it failed or None, and a refusal that is for good."""
+    def _outcome(self, sending: _Sending) -> _Failure | None:
+        """Wait for a send; :returns: why it failed, or None."""
         try:
             result = sending.pending.result()
         except RequestRefused as error:
-            return str(error), None if error.response_code in RETRY_CODES else error
+            is_final = error.response_code not in RETRY_CODES
+            return _Failure(str(error), error if is_final else None, is_passing(error))
         except BrokerError as error:
-            return str(error), None
+            return _Failure(str(error), is_away=is_passing(error))
         if self._waits and not result.safe:
-            return f"stored, but {ResponseCode(result.code).name}", None
+            return _Failure(f"stored, but {ResponseCode(result.code).name}")
         self.acknowledged += len(sending.rows)
-        return None, None
+        return None
 
     def _each(self, sending: _Sending, refusal: RequestRefused) -> None:
         """A batch is refused for good: find the row it is for."""
@@ -280,7 +332,18 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a DataFrame."""
+    """Writes a DataFrame.
+
+    A name server that does not answer before anything is written is an error at once.
+    """
+
+    def __init__(self, options: Options, schema: Any) -> None:
+        super().__init__(options, schema)
+        with client_settings(options).client() as client:
+            try:
+                reach_name_server(client)
+            except RemotingError as error:
+                raise OptionError(f"option nameServer: {error}") from None
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -173,7 +173,7 @@ class BatchReader(DataSourceReader):
             self._options.integer_or_none("maxRecordsPerPartition"))]
 
     def _ranges(self, client: Client) -> list[QueueRange]:
-        """What is to be read of each queue."""
+        """The range of each queue that is to be read."""
         queues = [queue for queue in self._subscription.queues(client, refresh=True)
                   if self._pushed.takes_queue(queue)]
         start = self._subscription.start(client, queues)

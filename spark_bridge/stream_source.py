@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from twistmq.broker.errors import RemotingError, RequestRefused
+from twistmq.broker.errors import BrokerError
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.spark_bridge.columns import Column
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue, offset in read_offsets(end).items():
             try:
                 self._connected().commit_group_offset(group, queue, offset)
-            except (RemotingError, RequestRefused) as error:
+            except BrokerError as error:
                 _LOG.warning("group %s, %s: offset %d is not committed: %s", group,
                              queue_name(queue), offset, error)
 

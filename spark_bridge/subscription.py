@@ -135,7 +135,7 @@ class Subscription:
     def _matching(self, client: Client, look: Look) -> list[str]:
         """The topics that match the pattern.
 
-        :raises NoRoute: when there are none because no broker is registered.
+        :raises NoRoute: when nothing matches and no broker is registered.
         """
         topics = [topic for topic in client.topics() if self._matches(topic)]
         if not topics and not look.registered():

@@ -9,7 +9,7 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.servers import wait_until
 from tests.spark_bridge.cluster import Cluster, cluster
 from tests.spark_bridge.test_stream_source import Driver, as_json
+from tests.spark_bridge.topics import pa, schema_of
 from twistmq.spark_bridge.availability import StillAway
 from twistmq.spark_bridge.data_loss import DataLoss
+from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.queue_reader import ReadFailed
+from twistmq.spark_bridge.sink import WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource
 
 A, B = "broker-a", "broker-b"
@@ -46,8 +49,13 @@ class Later:
         except BaseException as error:
             self._error = error
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has returned, or raised an error."""
+        return not self._thread.is_alive()
+
     def result(self) -> Any:
-        """What it returns; :raises BaseException: what it raises."""
+        """The value it returns; :raises BaseException: what it raises."""
         self._thread.join(60)
         assert not self._thread.is_alive()
         if self._error is not None:
@@ -106,7 +114,7 @@ class ClusterCase(SynchronousTestCase):
         """
         self.cluster.stop(name)
         later = Later(work)
-        wait_until("a warning", lambda: self.said("waiting for up to"))
+        wait_until("a warning", lambda: self.said("waiting for up to") or later.is_over)
         if name == "namesrv":
             self.cluster.start_name_server()
             self.cluster.register()
@@ -299,3 +307,48 @@ class TwoBrokersTests(ClusterCase):
             self.lines.clear()
             found = self.while_away(lambda way=way: self.read(self.batch(**way)), A)
             self.assertEqual(found, bodies("t", 4))
+
+
+class SinkTests(ClusterCase):
+    """The sink while a broker is away."""
+
+    def writer(self, **options: Any) -> Any:
+        """A writer as tasks get it."""
+        given = {**self.cluster.options, "topic": "out", "serverWaitMs": 30_000,
+                 "fetchOffset.retryIntervalMs": 50, **options}
+        source = RocketMQDataSource({name.lower(): str(value) for name, value in given.items()})
+        return pickle.loads(pickle.dumps(source.writer(schema_of(body="binary"), False)))
+
+    def batches(self, rows: list[bytes], between: Callable[[], Any] | None = None) -> Iterator[Any]:
+        """Two batches of rows, and what is done between them."""
+        half = len(rows) // 2
+        yield pa.RecordBatch.from_pylist([{"body": row} for row in rows[:half]])
+        if between is not None:
+            between()
+        yield pa.RecordBatch.from_pylist([{"body": row} for row in rows[half:]])
+
+    def test_a_task_rides_out_a_restart(self) -> None:
+        """Every row arrives, of a task that begins while the broker is away, and of one in it."""
+        rows = bodies("r", 1000)
+        writer = self.writer()
+        self.while_away(lambda: writer.write(self.batches(rows)))
+        self.assertEqual(len(self.said("waiting for up to")), 1)
+        self.lines.clear()
+        later = Later(lambda: writer.write(self.batches(rows, self.cluster.stop)))
+        wait_until("a warning", lambda: self.said("waiting for up to") or later.is_over)
+        self.cluster.start()
+        self.assertEqual(later.result().rows, 1000)
+        self.assertEqual(len(self.said("waiting for up to")), 1, msg=str(self.lines))
+        found = self.read(self.batch(subscribe="out"))
+        self.assertEqual(set(found), set(rows))
+        self.assertGreaterEqual(len(found), 2000)
+
+    def test_a_task_fails_when_the_broker_stays_away(self) -> None:
+        """After the wait the error names the rows, the topic and the reason."""
+        writer = self.writer(serverWaitMs=300)
+        self.cluster.stop()
+        error = str(self.assertRaises(WriteFailed, writer.write, self.batches(bodies("r", 10))))
+        self.assertIn("partition 0, row 0, topic out: ", error)
+        self.cluster.stop("namesrv")
+        error = str(self.assertRaises(OptionError, self.writer))
+        self.assertIn("option nameServer: no name server answers", error)

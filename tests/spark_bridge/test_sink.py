@@ -102,7 +102,8 @@ class SenderTests(SynchronousTestCase):
     def test_the_error_names_partition_rows_topic_and_cause(self) -> None:
         """The error names partition, rows, topic and cause."""
         self.failures = [ResponseCode.SYSTEM_BUSY] * 99
-        error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", [b"1", b"2"])))
+        error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", [b"1", b"2"]),
+                                      serverWaitMs="0"))
         self.assertIn("partition 3, 2 rows from row 0 on, topic t: ", error)
         self.assertIn("not now, tried 3 times", error)
 
