@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, CopiedError
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.spark_bridge.availability import (
@@ -43,7 +43,7 @@ class Ends:
     moved: Offsets = field(default_factory=dict)
 
 
-class _Waits(Exception):
+class _Waits(CopiedError):
     """Something is away, so that a look has no result."""
 
     def __init__(self, verdict: Verdict) -> None:

@@ -41,6 +41,7 @@ from twistmq.client.messages import (
     SendResult,
 )
 from twistmq.client.received_message import DamagedMessage
+from twistmq.spark_bridge.availability import Standing, Verdict
 
 #: Modules whose ``__all__`` is public.
 PUBLIC = (
@@ -73,6 +74,7 @@ ERROR_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "twistmq.client.errors.NotSafe": (RESULT,),
     "twistmq.client.errors.SendFailed": ("T", ATTEMPTS),
     "twistmq.client.handlers.Retry": (3,),
+    "twistmq.spark_bridge.stream_ends._Waits": (Verdict(Standing.AWAY, "text"),),
     **{f"twistmq.client.errors.{name}": (16, "text") for name in (
         "Busy", "Denied", "Rejected", "RequestRefused", "TopicMissing", "Unsupported")},
 }

@@ -32,7 +32,7 @@ def jump(*_):
     path = sys.argv[sys.argv.index("--data") + 1] + "/jump"
     wrong[0] = int(open(path).read())
     os.remove(path)
-signal.signal(signal.SIGUSR2, jump)
+signal.signal(signal.SIGRTMIN, jump)
 """
 _HOUR = 3600
 #: How long a process is stopped, seconds: longer than what is silence in these tests.
@@ -49,7 +49,7 @@ class JumpingServers(Servers):
         """Let the wall clock be wrong by so much."""
         path = self.data / "jump"
         path.write_text(str(seconds))
-        os.kill(self.pid, signal.SIGUSR2)
+        os.kill(self.pid, signal.SIGRTMIN)
         wait_until("the clock jumps", lambda: not path.exists())
 
 
