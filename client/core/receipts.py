@@ -47,6 +47,8 @@ BITS_MAX: Final = 1 << 16
 _NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
 _SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
 _PARTS: Final = 8
+#: Digits of an int64.
+_DIGITS_MAX: Final = 19
 
 
 class Receipt(NamedTuple):
@@ -117,14 +119,21 @@ def popped_messages(
     :param source: what was popped, named as at brokers.
     :param group: its name at brokers.
     :param name: the topic's name in the namespace.
-    :param damaged: gets the messages that are not whole.
-    :raises Undecodable: when a message has no receipt.
+    :param damaged: gets the messages that are not whole, and those without a receipt: one such
+        record, whose queue id is damaged, must not hold up the others.
     """
     starts = _numbers(answer.start_offset_info)
     counts = _numbers(answer.order_count_info)
     found: list[PoppedMessage[T]] = []
     for record in unwrap(body, MessageQueue(name, source.broker_name, source.queue_id), damaged):
-        receipt = _receipt(record, answer, starts, source.broker_name)
+        try:
+            receipt = _receipt(record, answer, starts, source.broker_name)
+        except Undecodable as error:
+            # Its bytes are of no use: nobody is handed a damaged message by a pop.
+            damaged.append(DamagedMessage(
+                b"", record, MessageQueue(name, source.broker_name, record.queue_id),
+                record.queue_offset, name, str(error), False))
+            continue
         topic = receipt.topic(source.topic, group)
         message: PoppedMessage[T] = PoppedMessage(
             record, MessageQueue(name, source.broker_name, receipt.queue_id), receipt.offset, name,
@@ -141,17 +150,20 @@ def _receipt(
     """The receipt of a message; :raises Undecodable: when the answer does not have it."""
     text = record.properties_map().get(POP_CK)
     if text is not None:
-        # Any producer may have set the property to something else.
+        # A producer may have set the property, to acknowledge what others have by its message.
         with suppress(Undecodable):
-            return Receipt.parse(text)
+            receipt = Receipt.parse(text)
+            if (receipt.queue_id, receipt.offset, receipt.pop_ms) == (
+                    record.queue_id, record.queue_offset, answer.pop_time):
+                return receipt
     mark = _mark(record.topic)
     if answer.start_offset_info is None:
         # Brokers before these fields: a check point begins with the first message of a queue.
         starts.setdefault((mark, str(record.queue_id)), record.queue_offset)
     start = starts.get((mark, str(record.queue_id)))
     if start is None:
-        raise Undecodable(f"broker {broker_name} popped offset {record.queue_offset} of queue "
-                          f"{record.queue_id} of {record.topic}, and says no receipt of it")
+        raise Undecodable(f"the answer has no receipt for offset {record.queue_offset} of queue "
+                          f"{record.queue_id} of {record.topic}")
     return Receipt(start, answer.pop_time, answer.invisible_time, answer.revive_qid, mark,
                    broker_name, record.queue_id, record.queue_offset)
 
@@ -167,7 +179,7 @@ def _numbers(text: str | None) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     for part in (text or "").split(";"):
         words = part.split(" ")
-        if len(words) == 3 and words[2].isdecimal():
+        if len(words) == 3 and words[2].isdecimal() and len(words[2]) <= _DIGITS_MAX:
             found[words[0], words[1]] = int(words[2])
     return found
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Callable
 
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
@@ -34,10 +36,13 @@ from twistmq.client.roles import build_producer
 HOST = host_bytes("10.0.0.1", 1)
 
 
-def record(body: bytes, properties: str = "", sys_flag: int = 0) -> bytes:
+def record(
+    body: bytes, properties: str = "", sys_flag: int = 0, queue_id: int = 0, offset: int = 0
+) -> bytes:
     """A record of topic T."""
-    return encode_record(MessageRecord(
-        "T", 0, body, properties, 1, HOST, HOST, [], 0, sys_flag=sys_flag))
+    made = MessageRecord("T", queue_id, body, properties, 1, HOST, HOST, [], 0, sys_flag=sys_flag)
+    made.queue_offset = offset
+    return encode_record(made)
 
 
 class PullTests(SynchronousTestCase):
@@ -112,34 +117,69 @@ class PullTests(SynchronousTestCase):
 class PopTests(SynchronousTestCase):
     """Receipts that no broker can mean."""
 
+    def acknowledged(
+        self, found: bytes, count: int, start_offset_info: str | None = None
+    ) -> tuple[PopBox, list[tuple[str, str]]]:
+        """Let a broker answer each pop with records, and acknowledge so many.
+
+        :returns: (offset, receipt) of each acknowledgement, or (bits, check point) of a batch.
+        """
+        box = PopBox()
+        honest = box.broker
+        acks: list[tuple[str, str]] = []
+
+        def lie(request: RemotingCommand) -> Answer:
+            if request.code == RequestCode.POP_MESSAGE:
+                header = PopMessageResponseHeader(
+                    1, 60_000, 0, 0, start_offset_info=start_offset_info)
+                return 0, header, found, None
+            if request.code == RequestCode.ACK_MESSAGE:
+                acks.append((request.fields()["offset"], request.fields()["extraInfo"]))
+                return 0, None, b"", None
+            if request.code == RequestCode.BATCH_ACK_MESSAGE:
+                ack, = msgspec.json.decode(request.body)["acks"]
+                acks.append((ack["b"], f"{ack['t']} {ack['q']} {ack['so']}"))
+                return 0, None, b"", None
+            return honest(request)
+
+        box.servers[BROKER] = lie
+        box.start()
+        box.demand()
+        batch = box.member.take(count)
+        assert batch is not None
+        box.member.succeed(batch.held, batch.messages)
+        box.advance(100)
+        return box, acks
+
     def test_a_receipt_far_from_its_check_point_is_acknowledged_alone(self) -> None:
         """As a bit of a request it would have a gigabyte; there is no bit before the first."""
         for start in (5 - BITS_MAX, 6, -(10**12)):
-            box = PopBox()
-            honest = box.broker
-            acks: list[str] = []
-
-            def lie(request: RemotingCommand, start: int = start, acks: list[str] = acks,
-                    honest: Callable[[RemotingCommand], Answer] = honest) -> Answer:
-                if request.code == RequestCode.POP_MESSAGE:
-                    found = b"".join(record(b"%d" % number, f"POP_CK\x01{start} 1 60000 0 0 a 0 "
-                                            f"{number}\x02") for number in (5, 6))
-                    return 0, PopMessageResponseHeader(1, 60_000, 0, 0), found, None
-                if request.code == RequestCode.ACK_MESSAGE:
-                    acks.append(request.fields()["offset"])
-                    return 0, None, b"", None
-                return honest(request)
-
-            box.servers[BROKER] = lie
-            box.start()
-            box.demand()
-            batch = box.member.take(2)
-            assert batch is not None
-            box.member.succeed(batch.held, batch.messages)
-            box.advance(100)
-            self.assertIn("5", acks)
+            box, acks = self.acknowledged(b"".join(
+                record(b"%d" % number, f"POP_CK\x01{start} 1 60000 0 0 a 0 {number}\x02",
+                       offset=number) for number in (5, 6)), 2)
+            self.assertIn("5", [offset for offset, _ in acks])
             box.run(box.member.acks.flush())
             self.assertEqual(box.member.acks.count, 0)
+
+    def test_a_message_without_a_receipt_holds_up_no_other(self) -> None:
+        """Its queue id may be damaged, which no CRC tells; the broker delivers it again."""
+        found = (record(b"4", offset=4) + record(b"5", queue_id=-1, offset=5)
+                 + record(b"6", offset=6))
+        for starts in ("0 0 4", "0 0 4;0 -1 " + "9" * 5000):
+            with self.assertLogs("twistmq.client", "ERROR") as logs:
+                box, acks = self.acknowledged(found, 3, starts)
+            # The bits of the offsets 4 and 6.
+            self.assertEqual(acks[0], (base64.b64encode(b"\x05").decode(), "T 0 4"))
+            self.assertGreater(box.member.damaged_count, 0)
+            self.assertIn("no receipt for offset 5 of queue -1 of T", logs.output[0])
+
+    def test_a_receipt_that_a_producer_wrote_is_not_believed(self) -> None:
+        """It would acknowledge what another member of the group has, and never its own message."""
+        for forged in ("0 1 60000 0 0 a 0 7", "0 1 60000 0 0 a 3 5", "0 2 60000 0 0 a 0 5",
+                       f"{'9' * 5000} 1 60000 0 0 a 0 5"):
+            _, acks = self.acknowledged(
+                record(b"5", f"POP_CK\x01{forged}\x02", offset=5), 1, "0 0 5")
+            self.assertEqual(acks[0], ("5", "5 1 60000 0 0 a 0 5"))
 
 
 class ConnectionTests(SynchronousTestCase):
