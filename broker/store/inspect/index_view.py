@@ -159,8 +159,10 @@ class IndexView:
 
     def _fits(self, slot_count: int) -> bool:
         """Whether the header is right of the items of so many slots."""
+        if slot_count <= 0:
+            return False
         items = self.size - self.position(0, slot_count)
-        if slot_count <= 0 or items < ITEM_SIZE * self.count or items % ITEM_SIZE:
+        if items < ITEM_SIZE * self.count or items % ITEM_SIZE:
             return False
         if self.count <= 1:
             return True

@@ -256,6 +256,23 @@ class NumbersTests(HostileCase):
         lines = self.problems(root)
         self.assertTrue(any("items that fit" in line for line in lines), msg=str(lines))
 
+    def test_files_of_a_few_bytes(self) -> None:
+        """Shorter than a header, an item or an entry, of a size that no file has."""
+        root = self.copy()
+        queue = self.first(root, "consumequeue").relative_to(root).parent
+        for name in ("index/20991231235959999", f"index/{'9' * 23}",
+                     f"{queue}/00000000000006000000", "timerlog/00000000000104857600", "timerwheel",
+                     "checkpoint", f"consumequeue_ext/{queue.relative_to('consumequeue')}/{0:020d}",
+                     "commitlog/00000000000001048576"):
+            for size in (1, 39, 100, 460):
+                root = self.copy()
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_bytes(b"\x7f" * size)
+                for command in (("check", str(root)),
+                                ("dump", str(root), "--topic", "T", "--key", "k")):
+                    status, out = call(*command)
+                    self.assertIn(status, (0, 1, 2), msg=f"{name} of {size} bytes: {out}")
+
     def test_an_index_file_that_claims_to_be_long(self) -> None:
         """Its slots would not fit into memory."""
         root = self.copy()
