@@ -23,8 +23,9 @@ from typing import Any, Final
 import pyspark
 from pyspark.sql import datasource
 
-__all__ = ["HAS_FILTERS", "PYSPARK_VERSION", "DataSourceStreamArrowWriter", "ReadAllAvailable",
-           "ReadLimit", "ReadMaxBytes", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ = ["HAS_FILTERS", "HAS_READ_LIMITS", "PYSPARK_VERSION", "DataSourceStreamArrowWriter",
+           "ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows",
+           "SupportsTriggerAvailableNow"]
 
 #: As text, such as "4.0.5".
 PYSPARK_VERSION: Final[str] = getattr(pyspark, "__version__", "of an unknown version")
@@ -78,6 +79,8 @@ try:
 except ImportError:
     _streaming = None
 
+#: Whether Spark asks a stream for bounded micro-batches until nothing is left: from 4.2 on.
+HAS_READ_LIMITS: Final = _streaming is not None
 ReadLimit: Any = _new(_streaming, "ReadLimit", _ReadLimit)
 ReadAllAvailable: Any = _new(_streaming, "ReadAllAvailable", _ReadAllAvailable)
 ReadMaxRows: Any = _new(_streaming, "ReadMaxRows", _ReadMaxRows)
