@@ -1,5 +1,9 @@
 """Offsets of queues as options and checkpoints say them: ``{"topic":{"broker-a":{"0":23}}}``.
 
+A checkpoint may also have the key ``@last``, which no topic can have as its name: the mark of the
+last message before each offset, ``[place in the commit log, store time]``. It tells whether a queue
+still has the messages that were read. Checkpoints of earlier versions have none.
+
 In options -2 stands for the first offset of a queue and -1 for its end. The same form holds queues
 (``assign``: a list of ids in place of the inner object) and times.
 """
@@ -13,12 +17,16 @@ from typing import Any, Final
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.spark_bridge.options import OptionError, parse_time
 
-__all__ = ["EARLIEST", "LATEST", "offsets_json", "parse_assign", "parse_offsets", "parse_times",
-           "queue_name", "read_offsets"]
+__all__ = ["EARLIEST", "LATEST", "Mark", "offsets_json", "parse_assign", "parse_offsets",
+           "parse_times", "queue_name", "read_marks", "read_offsets"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 _INT64_MAX: Final = (1 << 63) - 1
+#: The key of a checkpoint's marks.
+_MARKS: Final = "@last"
+#: A message's place in the commit log, and its store time, Unix ms.
+Mark = tuple[int, int]
 #: Largest id of a queue, and its digits.
 _INT32_MAX: Final = 2**31 - 1
 _ID_DIGITS_MAX: Final = 10
@@ -29,20 +37,38 @@ def queue_name(queue: MessageQueue) -> str:
     return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
 
 
-def offsets_json(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """Write offsets for a checkpoint: keys in order, so that equal offsets are equal texts."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(offsets):
-        brokers = found.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+def offsets_json(offsets: Mapping[MessageQueue, int],
+                 marks: Mapping[MessageQueue, Mark] | None = None) -> dict[str, Any]:
+    """Write offsets for a checkpoint: keys in order, so that equal offsets are equal texts.
+
+    :param marks: of the last message before an offset, where it is known.
+    """
+    found = _by_queue(offsets)
+    if marks:
+        found[_MARKS] = _by_queue({queue: list(mark) for queue, mark in marks.items()})
     return found
+
+
+def _by_queue(values: Mapping[MessageQueue, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for queue in sorted(values):
+        brokers = found.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = values[queue]
+    return found
+
+
+def read_marks(value: Mapping[str, Any]) -> dict[MessageQueue, Mark]:
+    """Read the marks that :func:`offsets_json` wrote."""
+    return {_queue("the checkpoint", topic, broker, queue_id): (int(mark[0]), int(mark[1]))
+            for topic, brokers in value.get(_MARKS, {}).items()
+            for broker, queues in brokers.items() for queue_id, mark in queues.items()}
 
 
 def read_offsets(value: Mapping[str, Any]) -> dict[MessageQueue, int]:
     """Read what :func:`offsets_json` wrote; :raises OptionError: when a queue has another id."""
     return {_queue("the checkpoint", topic, broker, queue_id): int(offset)
-            for topic, brokers in value.items() for broker, queues in brokers.items()
-            for queue_id, offset in queues.items()}
+            for topic, brokers in value.items() if topic != _MARKS
+            for broker, queues in brokers.items() for queue_id, offset in queues.items()}
 
 
 def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
@@ -99,6 +125,9 @@ def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
         raise OptionError(f"option {option}: {text!r} is not a JSON object of topics")
     found = []
     for topic, brokers in value.items():
+        if topic == _MARKS:
+            # The offsets of a checkpoint, copied into an option.
+            continue
         if not isinstance(brokers, dict):
             raise OptionError(f"option {option}: topic {topic}: {brokers!r} is not an "
                               "object of brokers")

@@ -1,5 +1,9 @@
 """Where the queues of a stream end, and what became of those that its checkpoint has.
 
+A queue goes on with the first message stored after the last one that was read, when that one is no
+longer in its place: of a topic that was made again this is the first message, of a queue that lost
+its tail the first new one.
+
 Each look at the cluster is judged by the rule of ``availability``: the driver waits while something
 is away, and reports what is lost, each loss once.
 """
@@ -10,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from twistmq.broker.errors import BrokerError, CopiedError
+from twistmq.broker.errors import BrokerError, CopiedError, RequestRefused, StoreDamaged
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.record import decode_record
 from twistmq.client.blocking import Client
+from twistmq.client.messages import PullStatus
 from twistmq.spark_bridge.availability import (
     Deletions,
     Look,
@@ -22,7 +28,7 @@ from twistmq.spark_bridge.availability import (
     is_passing,
 )
 from twistmq.spark_bridge.data_loss import report_loss
-from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.offsets import Mark, queue_name
 from twistmq.spark_bridge.queue_reader import ReadPlan
 from twistmq.spark_bridge.subscription import Subscription
 
@@ -31,6 +37,7 @@ __all__ = ["Ends", "StreamEnds"]
 T = TypeVar("T")
 
 Offsets = dict[MessageQueue, int]
+Marks = dict[MessageQueue, Mark]
 
 
 @dataclass(slots=True)
@@ -70,16 +77,40 @@ class StreamEnds:
         #: The losses that were reported.
         self._told: set[str] = set()
 
-    def find(self, known: Offsets | None, target: Offsets | None = None) -> Ends:
+    def find(self, known: Offsets | None, target: Offsets | None = None,
+             marks: Marks | None = None) -> Ends:
         """Find the ends of all queues.
 
         :param known: where the checkpoint says that queues go on; None: that is not known yet, and
             what is gone is reported later.
         :param target: ends that were found before, and hold.
+        :param marks: of the last message before each offset, as the checkpoint has them.
         :raises StillAway: when something that is needed is away for too long.
         :raises DataLoss: when something is lost and failOnDataLoss is true.
         """
-        return self.patiently(lambda: self._look(known, target))
+        return self.patiently(lambda: self._look(known, target, marks or {}))
+
+    def marks(self, offsets: Offsets) -> Marks:
+        """The mark of the last message before each offset, where it is still there.
+
+        :raises RemotingError, NoRoute: when a broker is away.
+        """
+        client = self._client()
+        asked = {queue: client.pull_soon(queue, offset - 1, group=self._plan.group, max_count=1,
+                                         max_bytes=1)
+                 for queue, offset in offsets.items() if offset > 0}
+        found = {}
+        for queue, pending in asked.items():
+            try:
+                result = pending.result()
+                if result.status is PullStatus.FOUND and result.next_offset == offsets[queue]:
+                    record = decode_record(result.body, 0, False)
+                    found[queue] = (record.physical_offset, record.store_timestamp)
+            except (RequestRefused, StoreDamaged) as error:
+                # A message that cannot be had has no mark; those who read it tell of it.
+                if is_passing(error):
+                    raise
+        return found
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Ask servers something, and again while one is away.
@@ -101,7 +132,7 @@ class StreamEnds:
                 return found
             patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING)
 
-    def _look(self, known: Offsets | None, target: Offsets | None) -> Ends:
+    def _look(self, known: Offsets | None, target: Offsets | None, marks: Marks) -> Ends:
         """One look; :raises _Waits: when something is away."""
         client = self._client()
         look = Look(client, self._plan.group)
@@ -118,7 +149,8 @@ class StreamEnds:
                 # It came between the first question and this one.
                 found.ends[queue] = client.max_offset(queue)
             if queue in found.ends and (queue in self._gone or found.ends[queue] < offset):
-                found.moved[queue] = self._new_place(look, queue, offset)
+                found.moved[queue] = self._new_place(look, queue, offset, marks.get(queue))
+        found.moved.update(self._replaced(known or {}, found, marks))
         if known is not None:
             self._gone.difference_update(found.ends)
         return found
@@ -174,18 +206,43 @@ class StreamEnds:
             raise _Waits(Verdict(verdict.standing, f"{name}: {verdict.reason}"))
         return verdict
 
-    def _new_place(self, look: Look, queue: MessageQueue, offset: int) -> int:
+    def _replaced(self, known: Offsets, found: Ends, marks: Marks) -> Offsets:
+        """Where queues go on whose last message that was read is another one now.
+
+        Only those are asked that have something to read.
+        """
+        looked_at = {queue: offset for queue, offset in known.items() if queue in marks
+                     and queue not in found.moved and found.ends.get(queue, 0) > offset}
+        moved: Offsets = {}
+        for queue, mark in self.marks(looked_at).items():
+            if mark == marks[queue]:
+                continue
+            place = self._after(queue, marks[queue])
+            self._lost(f"{queue_name(queue)}: the message before offset {known[queue]} is not the "
+                       "one that was read, as the topic was made again or lost its end",
+                       f"it goes on at {place}, with the first message stored after that one")
+            moved[queue] = place
+        return moved
+
+    def _after(self, queue: MessageQueue, mark: Mark) -> int:
+        """The offset of the first message that was stored after one that was read."""
+        return self._client().search_offset(queue, mark[1] + 1)
+
+    def _new_place(self, look: Look, queue: MessageQueue, offset: int, mark: Mark | None) -> int:
         """Where a queue goes on that was made again, or ends before its offset."""
         bounds = look.bounds(queue)
         if bounds is None or (bounds.end >= offset and queue not in self._gone):
             raise _Waits(Verdict(Standing.AWAY, f"{queue_name(queue)}: a slave has not got offset "
                                  f"{offset} yet, and its master is away"))
-        if queue in self._gone:
-            return bounds.begin
-        self._lost(f"{queue_name(queue)}: the queue ends at {bounds.end}, offset {offset} was next",
-                   f"{offset - bounds.end} offsets that were read are gone, {bounds.end} to "
-                   f"{offset - 1}, and it goes on at {bounds.end}")
-        return bounds.end
+        if mark is not None:
+            place = min(max(self._after(queue, mark), bounds.begin), bounds.end)
+        else:
+            place = bounds.begin if queue in self._gone else bounds.end
+        if queue not in self._gone:
+            self._lost(f"{queue_name(queue)}: the queue ends at {bounds.end}, offset {offset} was "
+                       "next", f"{offset - bounds.end} offsets that were read are gone, "
+                       f"{bounds.end} to {offset - 1}, and it goes on at {place}")
+        return place
 
     def _lost(self, text: str, skipped: str) -> None:
         """Report a loss, each only once."""

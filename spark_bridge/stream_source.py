@@ -24,7 +24,13 @@ from twistmq.broker.errors import BrokerError
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.spark_bridge.columns import Column
-from twistmq.spark_bridge.offsets import offsets_json, queue_name, read_offsets
+from twistmq.spark_bridge.offsets import (
+    Mark,
+    offsets_json,
+    queue_name,
+    read_marks,
+    read_offsets,
+)
 from twistmq.spark_bridge.options import OptionError, Options
 from twistmq.spark_bridge.planning import planned
 from twistmq.spark_bridge.queue_reader import read_range
@@ -78,8 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
             with naming_the_option():
-                self._initial = offsets_json(planned(
-                    self._plan, self._connected(), self._start))
+                start = planned(self._plan, self._connected(), self._start)
+                self._initial = offsets_json(
+                    start, self._finder.patiently(lambda: self._finder.marks(start)))
         return self._initial
 
     def getDefaultReadLimit(self) -> Any:
@@ -103,17 +110,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._position or self.initialOffset()
         if limit is None:
             limit = self.getDefaultReadLimit()
-        known = read_offsets(start)
+        known, marks = read_offsets(start), read_marks(start)
         with naming_the_option():
-            found = self._finder.find(known, self._target)
+            found = self._finder.find(known, self._target, marks)
             if self._target is not None:
                 self._target = found.ends
             self._ends = found.ends
             self._position = self._finder.patiently(
-                lambda: self._next(known, found, limit))
+                lambda: self._next(known, marks, found, limit))
         return self._position
 
-    def _next(self, known: Offsets, found: Ends, limit: Any) -> dict[str, Any]:
+    def _next(self, known: Offsets, marks: dict[MessageQueue, Mark], found: Ends,
+              limit: Any) -> dict[str, Any]:
         """The end of the next micro-batch, as the limits allow."""
         ends = {**found.ends, **found.moved}
         new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
@@ -121,7 +129,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
         for most in self._limits(known, forward, limit):
             forward = limited(known, forward, most)
-        return offsets_json({**chosen, **forward, **new})
+        offsets = {**chosen, **forward, **new}
+        changed = {queue: offset for queue, offset in offsets.items()
+                   if known.get(queue) != offset}
+        kept = {queue: mark for queue, mark in marks.items() if queue not in changed}
+        return offsets_json(offsets, {**kept, **self._finder.marks(changed)})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return offsets_json(self._ends) if self._ends else None

@@ -261,6 +261,46 @@ class DriverTests(ClusterCase):
         self.assertEqual(self.bodies(driver.run()), [b"later"])
 
 
+    def test_a_topic_that_was_made_again_is_seen(self) -> None:
+        """It has more messages than before, and all of them are read."""
+        self.cluster.send("t", bodies("t", 3))
+        old = {"t": {A: {"0": 3, "1": 0, "2": 0, "3": 0}}}
+        for broker_restarts, count in ((False, 7), (True, 12)):
+            offset = self.driver(subscribe="t").run().offset
+            self.cluster.delete("t")
+            self.cluster.send("t", bodies("new", count))
+            if broker_restarts:
+                self.cluster.stop()
+                self.cluster.start()
+            error = str(self.assertRaises(DataLoss, self.driver(offset, subscribe="t").run))
+            self.assertIn("topic t, broker broker-a, queue 0: the message before offset", error)
+            driver = self.driver(offset, subscribe="t", failOnDataLoss="false").run()
+            self.assertEqual(self.bodies(driver), sorted(bodies("new", count)))
+            self.cluster.send("t", [b"later"])
+            self.assertEqual(self.bodies(driver.run()),
+                             sorted([*bodies("new", count), b"later"]))
+        # A checkpoint of an earlier version has no marks.
+        driver = self.driver(old, subscribe="t").run()
+        self.assertEqual(self.bodies(driver), sorted([*bodies("new", 9, 3), b"later"]))
+
+    def test_a_tail_that_was_replaced_is_read_from_its_first_new_message(self) -> None:
+        """The broker lost its tail, and has got more messages than before since then."""
+        self.cluster.send("t", bodies("t", 6))
+        self.cluster.stop()
+        self.cluster.copy_store(self.folder / "older")
+        self.cluster.start()
+        self.cluster.send("t", bodies("lost", 3))
+        offset = self.driver(subscribe="t").run().offset
+        self.cluster.stop()
+        self.cluster.replace_store(self.folder / "older")
+        self.cluster.start()
+        self.cluster.send("t", bodies("new", 5))
+        driver = self.driver(offset, subscribe="t", failOnDataLoss="false").run()
+        self.assertEqual(self.bodies(driver), bodies("new", 5))
+        [line] = self.said("the message before offset 9")
+        self.assertIn("it goes on at 6", line)
+
+
 class TwoBrokersTests(ClusterCase):
     """A topic on two brokers, of which one is away."""
 

@@ -12,6 +12,7 @@ from twistmq.spark_bridge.offsets import (
     parse_assign,
     parse_offsets,
     parse_times,
+    read_marks,
     read_offsets,
 )
 from twistmq.spark_bridge.options import OptionError
@@ -29,6 +30,11 @@ class OffsetsTests(SynchronousTestCase):
                          '{"t": {"a": {"0": 0, "10": 1099511627776}}, "u": {"b": {"0": 5}}}')
         self.assertEqual(json.dumps(offsets_json({A0: 0, A10: 1 << 40, B0: 5})), json.dumps(value))
         self.assertEqual(read_offsets(value), {A0: 0, A10: 1 << 40, B0: 5})
+        marked = json.loads(json.dumps(offsets_json({B0: 5, A0: 0}, {B0: (1 << 40, 17)})))
+        self.assertEqual(read_offsets(marked), {B0: 5, A0: 0})
+        self.assertEqual(read_marks(marked), {B0: (1 << 40, 17)})
+        self.assertEqual(parse_offsets("startingOffsets", json.dumps(marked)), {B0: 5, A0: 0})
+        self.assertEqual(read_marks(value), {})
         error = self.assertRaises(OptionError, read_offsets, {"t": {"a": {str(2**61 - 1): 0}}})
         self.assertIn("the checkpoint: topic t, broker a", str(error))
 
