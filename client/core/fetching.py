@@ -98,7 +98,7 @@ class Fetcher(Generic[T]):
                     wait_ms = self._after(held, error)
                 except Exception:
                     log.exception("a pull of %s failed, and is tried again", held.queue)
-                    wait_ms = FAILED_MS
+                    wait_ms = float(FAILED_MS)
             if wait_ms:
                 held.window.pulled_ms = int(tasks.now_ms)
                 await tasks.sleep(wait_ms)
