@@ -7,10 +7,11 @@ tells such a topic from a mistyped one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from twistmq.broker.errors import BrokerError, RemotingError
+from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
 from twistmq.spark_bridge.availability import (
@@ -20,10 +21,11 @@ from twistmq.spark_bridge.availability import (
     is_passing,
     reach_name_server,
 )
-from twistmq.spark_bridge.queue_reader import ReadPlan
+from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.queue_reader import ReadFailed, ReadPlan
 from twistmq.spark_bridge.subscription import TopicMissing
 
-__all__ = ["planned"]
+__all__ = ["brokers_of", "check_brokers", "planned"]
 
 T = TypeVar("T")
 
@@ -54,6 +56,40 @@ def planned(plan: ReadPlan, client: Client,
             patience.over()
             return result
         patience.require(reason)
+
+
+def brokers_of(queues: Iterable[MessageQueue]) -> dict[str, set[str]]:
+    """The names of the brokers of each topic."""
+    found: dict[str, set[str]] = {}
+    for queue in queues:
+        found.setdefault(queue.topic, set()).add(queue.broker_name)
+    return found
+
+
+def check_brokers(plan: ReadPlan, topic: str, brokers: Iterable[str], planned_ms: int,
+                  client: Client) -> None:
+    """Look after a read whether a broker has come that was away when the read was planned.
+
+    :raises ReadFailed: when it has messages of the topic that are as old.
+    """
+    patience = Patience(plan.settings.wait_s, plan.settings.retry_wait_s)
+    while True:
+        try:
+            late = [queue for queue in client.read_queues(topic, again=True)
+                    if queue.broker_name not in brokers
+                    and client.min_offset(queue) < client.search_offset(queue, planned_ms)]
+            break
+        except BrokerError as error:
+            if not is_passing(error):
+                # It was deleted after its messages had been read.
+                return
+            if not patience.pause(f"topic {topic}: {error}"):
+                raise ReadFailed(f"topic {topic}: whether a broker was away during the read "
+                                 f"cannot be seen: {error}") from None
+    if late:
+        raise ReadFailed(f"{queue_name(late[0])}: the broker was away when the read was planned, "
+                         "and its messages are missing; read again, and name the brokers in the "
+                         "option brokers")
 
 
 def _check_brokers(plan: ReadPlan, client: Client) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +25,7 @@ from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused, St
 from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.properties import INNER_NUM
 from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
+from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.namespace import Namespace
@@ -101,9 +102,11 @@ def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
     return [tag.strip() for tag in expression.split("||") if tag.strip()]
 
 
-def read_range(plan: ReadPlan, part: QueueRange) -> Iterator[Any]:
+def read_range(plan: ReadPlan, part: QueueRange,
+               check: Callable[[Client], None] | None = None) -> Iterator[Any]:
     """Read a range.
 
+    :param check: called with the task's client after the last row.
     :returns: record batches, rows in the order of the queue.
     :raises DataLoss, ReadFailed, BodyUnreadable: naming queue and offset.
     """
@@ -113,6 +116,8 @@ def read_range(plan: ReadPlan, part: QueueRange) -> Iterator[Any]:
         for offset, result in reader.results():
             yield from rows.add(offset, result)
         yield from rows.rest()
+        if check is not None:
+            check(reader.client)
     finally:
         reader.close()
 
@@ -265,7 +270,7 @@ class QueueReader:
         self._plan = plan
         self._part = part
         self._queue = part.queue
-        self._client = plan.settings.client()
+        self._client = self.client = plan.settings.client()
         #: Whether every message of the queue is wanted: then none may be missing.
         self._takes_all = plan.expression_type.upper() == "TAG" and plan.expression in ("", "*")
         #: The first offset that did not come yet.

@@ -9,7 +9,9 @@ too: their names and types must be those of COLUMNS.md.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -17,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
+from twistmq.client.errors import NoRoute
 from twistmq.spark_bridge.columns import (
     COLUMNS,
     Column,
@@ -36,7 +39,7 @@ from twistmq.spark_bridge.options import (
     Options,
     option_text,
 )
-from twistmq.spark_bridge.planning import planned
+from twistmq.spark_bridge.planning import brokers_of, check_brokers, planned
 from twistmq.spark_bridge.pushdown import Pushed
 from twistmq.spark_bridge.queue_reader import ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
@@ -51,6 +54,10 @@ _GROUP_LENGTH_MAX: Final = 255
 
 class RangePartition(InputPartition):
     """A range of one queue; ``value`` is the QueueRange."""
+
+    #: Of a batch: the brokers that had the topic when the read was planned, and that time, Unix ms.
+    brokers: tuple[str, ...] = ()
+    planned_ms: int = 0
 
 
 class RocketMQDataSource(DataSource):
@@ -163,29 +170,46 @@ class BatchReader(DataSourceReader):
         self._subscription = Subscription(options)
         self._plan = read_plan(options, columns)
         self._pushed = Pushed()
+        #: The brokers of each topic that is read, by the route that the plan was made from.
+        self._brokers: dict[str, set[str]] = {}
 
     def partitions(self) -> list[InputPartition]:
         """Ask where queues begin and end; :returns: a partition each, or more as options say."""
         with self._plan.settings.client() as client, naming_the_option():
+            planned_ms = time.time_ns() // 1_000_000
             ranges = planned(self._plan, client, self._ranges)
-        return [RangePartition(one) for one in split(
+        parts = [RangePartition(one) for one in split(
             ranges, self._options.integer_or_none("minPartitions"),
             self._options.integer_or_none("maxRecordsPerPartition"))]
+        if not self._options.is_given("assign"):
+            for part in parts:
+                part.brokers = tuple(sorted(self._brokers[part.value.topic]))
+                part.planned_ms = planned_ms
+        return list(parts)
 
     def _ranges(self, client: Client) -> list[QueueRange]:
         """The range of each queue that is to be read."""
-        queues = [queue for queue in self._subscription.queues(client, refresh=True)
-                  if self._pushed.takes_queue(queue)]
+        found = self._subscription.queues(client, refresh=True)
+        self._brokers = brokers_of(found)
+        queues = [queue for queue in found if self._pushed.takes_queue(queue)]
         start = self._subscription.start(client, queues)
         end = self._subscription.end(client, queues)
-        return [self._pushed.narrowed(client, one) for one in _ranges(start, end)]
+        ranges = [self._pushed.narrowed(client, one) for one in _ranges(start, end)]
+        if brokers_of(self._subscription.queues(client, refresh=True)) != self._brokers:
+            raise NoRoute("the brokers of a topic changed while the read was planned")
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Where there is no partition, Spark asks for one without a value.
         if partition.value is None:
             return iter(())
         # Tasks get this reader as it was before partitions() was called.
-        return read_range(self._pushed.planned(self._plan), partition.value)
+        plan = self._pushed.planned(self._plan)
+        brokers = getattr(partition, "brokers", ())
+        if not brokers:
+            return read_range(plan, partition.value)
+        return read_range(plan, partition.value, partial(
+            check_brokers, plan, partition.value.topic, brokers, partition.planned_ms))
 
 
 class FilteringReader(BatchReader):

@@ -338,6 +338,19 @@ class TwoBrokersTests(ClusterCase):
                                       brokers="broker-b"))
         self.assertIn("option brokers: broker-b: not registered", error)
 
+    def test_a_batch_fails_when_a_broker_returns_that_it_missed(self) -> None:
+        """Its tasks look after their last row; a broker that is new to the topic is no fault."""
+        self.cluster.send("other", bodies("o", 2), broker=A)
+        self.cluster.stop(B)
+        batch = self.batch(subscribe="t,other")
+        self.cluster.start(B)
+        error = str(self.assertRaises(ReadFailed, self.read, batch))
+        self.assertIn("topic t, broker broker-b, queue 0: the broker was away when", error)
+        batch = self.batch(subscribe="other")
+        time.sleep(0.005)
+        self.cluster.send("other", bodies("new", 2), broker=B)
+        self.assertEqual(self.read(batch), bodies("o", 2))
+
     def test_a_new_query_waits_for_the_only_broker(self) -> None:
         """A topic of which nobody knows is an error at once only while brokers are registered."""
         error = str(self.assertRaises(ValueError, self.batch, subscribe="nowhere"))
