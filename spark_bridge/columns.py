@@ -16,11 +16,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 __all__ = [
-    "BODY_STRING", "COLUMNS", "DAMAGE", "DERIVED_COLUMNS", "PROPERTIES_STRING", "TRACE_COLUMNS",
-    "Column", "ColumnsError",
+    "BODY_STRING", "COLUMNS", "DAMAGE", "DERIVED_COLUMNS", "PROPERTIES_STRING", "TIME_MS_MAX",
+    "TIME_MS_MIN", "TRACE_COLUMNS", "Column", "ColumnsError",
     "arrow_schema", "columns_of_schema", "columns_page", "default_columns", "select_columns",
     "spark_schema",
 ]
+
+#: The first and the last time of a column, Unix ms. A timestamp of Spark's has a year from 1 to
+#: 9999, and so has a datetime, to which PySpark converts it in the local zone: a day is left out at
+#: either end for that.
+TIME_MS_MIN: Final = -62_135_510_400_000
+TIME_MS_MAX: Final = 253_402_214_399_999
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,8 @@ class PieceReader:
         if following is None and self._piece.in_last_file:
             return None
         whole = self._read(position, record.RECORD_SIZE_MIN)
-        if len(whole) == record.RECORD_SIZE_MIN and whole[4:8] in _SIGNS[:2]:
+        if len(whole) == record.RECORD_SIZE_MIN and whole[4:8] in _SIGNS[:2] and (
+                record.record_size(whole) >= record.RECORD_SIZE_MIN):
             whole = self._read(position, record.record_size(whole))
             if record.check_record(whole, 0, self._check_crc) > 0:
                 return position  # it was being written when it was first read
@@ -215,7 +216,7 @@ class PieceReader:
         if int.from_bytes(head[at : at + 8], "big") != piece.file_start + position:
             return False
         size = record.record_size(head)
-        if size > piece.file_size - position:
+        if not record.RECORD_SIZE_MIN <= size <= piece.file_size - position:
             return False
         return record.check_record(self._read(position, size), 0, False) > 0
 

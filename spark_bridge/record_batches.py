@@ -25,7 +25,13 @@ from twistmq.broker.wire.record import decode_record
 from twistmq.client.codecs import decompress
 from twistmq.client.errors import Undecodable
 from twistmq.spark_bridge.bodies import records_of_batch
-from twistmq.spark_bridge.columns import DERIVED_COLUMNS, Column, arrow_schema
+from twistmq.spark_bridge.columns import (
+    DERIVED_COLUMNS,
+    TIME_MS_MAX,
+    TIME_MS_MIN,
+    Column,
+    arrow_schema,
+)
 from twistmq.spark_bridge.property_columns import PropertyColumns
 from twistmq.spark_bridge.record_arrays import (
     RecordArrays,
@@ -36,8 +42,6 @@ from twistmq.spark_bridge.record_arrays import (
 
 __all__ = ["BatchBuilder", "BodyUnreadable", "RowFilter"]
 
-#: Milliseconds of which the microseconds still are an int64.
-_TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
 _HEX: Final = np.frombuffer(
     b"".join(b"%02X" % value for value in range(256)), np.uint8).reshape(256, 2)
 _UNWRAP: Final = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
@@ -294,8 +298,8 @@ def _as_text(values: Any) -> Any:
 
 
 def _times(values: Any) -> Any:
-    """Milliseconds as timestamps; what no timestamp can say is the last one."""
-    microseconds = np.clip(values, -_TIME_MS_MAX, _TIME_MS_MAX) * 1000
+    """Milliseconds as timestamps; what no timestamp can say is the first or the last one."""
+    microseconds = np.clip(values, TIME_MS_MIN, TIME_MS_MAX) * 1000
     return pa.array(microseconds).cast(pa.timestamp("us", tz="UTC"))
 
 
@@ -310,9 +314,9 @@ def _property_column(properties: PropertyColumns, field: Any) -> Any:
             return properties.integer(names.DELAY, field.type)
         case "deliverTime":
             found = properties.integer(names.TIMER_DELIVER_MS, pa.int64())
-            least = pa.scalar(_TIME_MS_MAX)
-            return pc.multiply(pc.min_element_wise(found, least, skip_nulls=False), 1000).cast(
-                field.type)
+            early = pc.min_element_wise(found, pa.scalar(TIME_MS_MAX), skip_nulls=False)
+            inside = pc.max_element_wise(early, pa.scalar(TIME_MS_MIN), skip_nulls=False)
+            return pc.multiply(inside, 1000).cast(field.type)
     return properties.text(_PROPERTY_OF[field.name])
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from twistmq.spark_bridge.columns import COLUMNS, Column, arrow_schema
+from twistmq.spark_bridge.columns import COLUMNS, TIME_MS_MAX, Column, arrow_schema
 from twistmq.trace.records import (
     ContextCode,
     EndTransaction,
@@ -36,8 +36,6 @@ MESSAGE_COLUMNS: Final = tuple(column for column in COLUMNS if column.name in _N
 #: Messages taken at a time: one may hold a hundred records.
 _MESSAGES: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: The last time a datetime can say, ms.
-_TIME_MS_MAX: Final = 253_402_300_799_999
 
 
 class TraceEvents:
@@ -81,7 +79,7 @@ def event(record: TraceRecord) -> dict[str, Any]:
     row: dict[str, Any] = {"traceType": type(record).__name__, "msgId": record.message_id,
                            "group": record.group}
     if record.time_ms is not None:
-        row["time"] = _EPOCH + timedelta(milliseconds=min(max(record.time_ms, 0), _TIME_MS_MAX))
+        row["time"] = _EPOCH + timedelta(milliseconds=min(max(record.time_ms, 0), TIME_MS_MAX))
     if not isinstance(record, SubAfter):
         row["region"] = record.region
     match record:

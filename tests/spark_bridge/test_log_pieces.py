@@ -116,6 +116,7 @@ class PieceReaderTests(SynchronousTestCase):
         damages = {
             "magic": (4, b"\0\0\0\0"), "zeros": (0, bytes(len(made))),
             "size too small": (0, b"\0\0\0\x01"), "size of a smaller record": (0, b"\0\0\0\x70"),
+            "size below zero": (0, b"\xff\xff\xff\xff"), "least size": (0, b"\x80\0\0\0"),
             "size too large": (0, b"\x7f\0\0\0"), "size of a larger one": (2, b"\x0f\xff"),
             "body": (90, b"????"), "body length": (84, b"\0\0\xff\0"),
         }
@@ -134,8 +135,12 @@ class PieceReaderTests(SynchronousTestCase):
         self.log.put(places[3] + 4, b"\0\0\0\0")
         self.log.put(places[4] + 4, b"\0\0\0\0")
         self.log.put(places[8] + 85, b"\xff")
-        self.check(0, [place for place in places if place not in (places[3], places[4], places[8])],
-                   [(places[3], "magic"), (places[8], "body length")])
+        # Where the next record is looked for, one has its place and a size below zero.
+        self.log.put(places[12] + 4, b"\0\0\0\0")
+        self.log.put(places[13], b"\xff\xff\xff\xff")
+        damaged = [places[index] for index in (3, 4, 8, 12, 13)]
+        self.check(0, [place for place in places if place not in damaged],
+                   [(places[3], "magic"), (places[8], "body length"), (places[12], "magic")])
 
     def test_a_lost_end(self) -> None:
         """In a file that others follow, an end without a record is damage."""

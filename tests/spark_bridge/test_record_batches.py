@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from datetime import timedelta, timezone
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -11,7 +12,7 @@ from tests.spark_bridge.records import HOST, encoded, random_records, row
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.wire import record
 from twistmq.broker.wire.batch import encode_batch
-from twistmq.spark_bridge.columns import COLUMNS, select_columns
+from twistmq.spark_bridge.columns import COLUMNS, TIME_MS_MAX, TIME_MS_MIN, select_columns
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
 
 INNER_BATCH = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
@@ -65,11 +66,17 @@ class RowTests(SynchronousTestCase):
 
     def test_times_beyond_any_timestamp(self) -> None:
         """A producer's clock may say anything: the batch is made all the same."""
-        builder = BatchBuilder(select_columns("bornTimestamp"))
-        builder.add(encoded(born_ms=(1 << 63) - 1) + encoded(born_ms=-(1 << 63)))
-        values = builder.batch().column(0).cast("int64").to_pylist()
-        limit = (1 << 63) // 1000 * 1000
-        self.assertEqual(values, [limit, -limit])
+        builder = BatchBuilder(select_columns("bornTimestamp,deliverTime"))
+        for number in ((1 << 63) - 1, -(1 << 63), 253_402_300_800_000):
+            builder.add(encoded(born_ms=number, properties=f"TIMER_DELIVER_MS\x01{number}\x02"))
+        batch = builder.batch()
+        for column in batch.columns:
+            self.assertEqual(column.cast("int64").to_pylist(), [
+                1000 * TIME_MS_MAX, 1000 * TIME_MS_MIN, 1000 * TIME_MS_MAX])
+            # PySpark makes datetimes of them, in the local zone.
+            for hours in (-12, 14):
+                for value in column.to_pylist():
+                    value.astimezone(timezone(timedelta(hours=hours)))
 
     def test_body_as_text(self) -> None:
         """bodyFormat=string gives text, bytes that are none by replacement characters."""
