@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -65,16 +66,14 @@ def consume(
     logging.getLogger("twistmq.client").setLevel(logging.WARNING if group else logging.ERROR)
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
     unreadable = _Unreadable(damaged)
-    with guarded():
-        if group:
-            found = _of_group(where, group, topic, begin, sql_text, tag, order, count, arguments,
-                              unreadable)
-        else:
-            found = islice(
-                _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments,
-                           unreadable),
-                count or None)
-        _print(found, form, is_json, unreadable, at_once=bool(group))
+    messages = (
+        _of_group(where, group, topic, begin, sql_text, tag, order, count, arguments, unreadable)
+        if group else
+        _of_queues(where, topic, begin, end is not None, sql_text, tag, arguments, unreadable))
+    # After an error its traceback keeps the generator, which any thread may then finish.
+    with guarded(), closing(messages):
+        _print(messages if group else islice(messages, count or None), form, is_json, unreadable,
+               at_once=bool(group))
         if unreadable.count:
             click.echo(f"twistmq: {unreadable.count} messages could not be read", err=True)
             sys.exit(EXIT_FAILED)
@@ -125,7 +124,7 @@ def _print(
 def _of_group(
     where: str, group: str, topic: str, begin: str, sql_text: str, tag: str, order: bool,
     count: int, arguments: Any, unreadable: _Unreadable,
-) -> Iterator[ReceivedMessage[Any]]:
+) -> Generator[ReceivedMessage[Any], None, None]:
     from twistmq.client.blocking import Client
     from twistmq.client.consumer import Consumer
     from twistmq.client.core.subscriptions import sql
@@ -153,7 +152,7 @@ def _of_group(
 def _of_queues(
     where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any,
     unreadable: _Unreadable,
-) -> Iterator[ReceivedMessage[Any]]:
+) -> Generator[ReceivedMessage[Any], None, None]:
     """Read all queues in turn, from a place."""
     from twistmq.client.blocking import Client
     from twistmq.client.core.damaged import sort_out

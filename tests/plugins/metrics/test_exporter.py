@@ -195,8 +195,8 @@ class PagesTests(MetricsTestCase):
         self.assertEqual(status, 200)
         self.assertEqual((page["status"], page["reasons"]), ("ok", []))
         self.assertEqual(set(page["checks"]), {
-            "store", "tables", "answers", "name servers", "replication", "name server: answers",
-            "name server: key-value configuration"})
+            "store", "tables", "answers", "name servers", "registration", "replication",
+            "name server: answers", "name server: key-value configuration"})
         kernel, service = self.broker.kernel, self.broker.service.broker
         self.broker.call(setattr, kernel.store.flush, "failure", StoreError("the disk is gone"))
         self.broker.call(setattr, service.name_servers, "unreached",
