@@ -36,7 +36,8 @@ __all__ = ["LIMITS_S", "Hung", "install", "limit_of", "limited", "report_to", "s
 
 #: Seconds that a test may take, by its ring; a class that needs longer says so by ``timeout``.
 #: They are generous, because the machine may be slow.
-LIMITS_S: Final = {"crash": 300.0, "install": 1200.0, "spark": 600.0, "interop": 600.0}
+LIMITS_S: Final = {"hostile": 300.0, "clients": 600.0, "crash": 300.0, "install": 1200.0,
+                   "spark": 600.0, "interop": 600.0}
 _DEFAULT_S: Final = 120.0
 #: Seconds from one alarm to the next.
 _AGAIN_S: Final = 10.0
