@@ -23,7 +23,12 @@ from twistmq.broker.admin.session import AdminError, Broker, Session
 from twistmq.broker.admin.topics import attribute_changes, drop_topic
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused, WireError
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, dlq_topic, retry_topic
+from twistmq.broker.topic_names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    dlq_topic,
+    is_system_group,
+    retry_topic,
+)
 from twistmq.broker.wire.bodies import (
     Body,
     ConsumerConnection,
@@ -229,7 +234,7 @@ def _owners(session: Session, group: str) -> dict[MessageQueue, str]:
 
 
 def _groups_with_progress(session: Session) -> list[str]:
-    """The groups that have a retry topic or have committed an offset."""
+    """The groups that have a retry topic or have committed an offset, without the broker's own."""
     groups = {topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
               if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)}
     for _, found in session.each(session.brokers(), lambda each: ConsumeStatsList.decode_reply(
@@ -238,7 +243,7 @@ def _groups_with_progress(session: Session) -> list[str]:
         assert isinstance(found, ConsumeStatsList)
         groups |= {group for by_group in found.consume_stats_list
                    for group, tables in by_group.items()
-                   if any(each.offset_table for each in tables)}
+                   if any(each.offset_table for each in tables) and not is_system_group(group)}
     return sorted(groups)
 
 
