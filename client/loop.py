@@ -347,7 +347,7 @@ class Loop:
                 self._workers = ThreadPoolExecutor(_WORKERS, "twistmq-client-work")
             self._workers.submit(run)
         except RuntimeError:
-            # The interpreter ends, and starts no thread any more; nothing else is to be done.
+            # The interpreter is ending and refuses new threads, so that nothing can be done.
             run()
 
     def abandon(self) -> None:

@@ -184,7 +184,7 @@ class _Rows:
                 self._builder.add(piece, self._part.broker_name)
                 yield self._built()
             elif piece.is_cut and piece.offset + 1 < result.next_offset and not is_alone:
-                # Nothing behind it can be found for sure, so each message is asked for alone.
+                # The next record cannot be found reliably, so each message is asked for alone.
                 at = piece.offset
                 while at < min(result.next_offset, self._part.end):
                     one = self._reader.pull_alone(at)

@@ -125,7 +125,7 @@ class Loop:
         try:
             self.loop.run_in_executor(None, function).add_done_callback(done)
         except RuntimeError:
-            # The interpreter ends, and starts no thread any more.
+            # The interpreter is ending and refuses new threads.
             self.loop.call_soon(_call_and_tell, function, then)
 
     def at_end(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], object]:

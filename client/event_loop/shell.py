@@ -111,7 +111,7 @@ class Shell(ABC):
         # Loaded at the end of programs only.
         from twistmq.client.core.finishing import finish
 
-        # Another part of the program may close the client meanwhile.
+        # Another part of the program may close the client during the wait.
         with suppress(Closed):
             await self.call(finish(self.core), to_its_end=True)
         self.tell_lost()

@@ -95,7 +95,7 @@ class SlaveReadTests(SynchronousTestCase):
         self.assertEqual(set(self.pulls), {0})
 
     def test_a_slave_that_does_not_answer_is_left(self) -> None:
-        """All the rest is read from the master, once that suggests no slave any more."""
+        """The rest is read from the master after it has stopped suggesting the slave."""
         self.is_slave_silent = True
         self.box.start()
         self.box.advance(1_000)
