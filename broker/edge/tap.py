@@ -123,14 +123,20 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
     signal without a meaning. systemd, and a supervisor, may both send one.
     """
     def stop(name: str) -> None:
+        for each in (*numbers, *_MEANINGLESS):
+            signal.signal(each, signal.SIG_IGN)
         _log.info("{name} received, stopping", name=name)
         with contextlib.suppress(ReactorNotRunning):
             reactor.stop()
 
+    first: list[int] = []
+
     def received(number: int, _: object) -> None:
-        for each in (*numbers, *_MEANINGLESS):
-            signal.signal(each, signal.SIG_IGN)
-        reactor.callFromThread(stop, signal.Signals(number).name)
+        # Two signals of the same moment are both pending when Python calls this for one of them.
+        # Python complains of a pending signal that is ignored by then, so `stop` ignores them.
+        if not first:
+            first.append(number)
+            reactor.callFromThread(stop, signal.Signals(number).name)
 
     for number in numbers:
         signal.signal(number, received)

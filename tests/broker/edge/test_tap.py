@@ -253,6 +253,15 @@ class SignalTests(SynchronousTestCase):
         self.raise_each(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
         self.assertEqual(self.reactor.stops, 1)
 
+    def test_two_signals_of_the_same_moment(self) -> None:
+        """Both are pending when Python calls the handler of the first one: one of them stops."""
+        both = [signal.SIGTERM, signal.SIGHUP]
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for number in both:
+            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+        self.assertEqual(len(self.calls), 1)
+
     def test_a_closed_terminal_stops_as_sigterm(self) -> None:
         """SIGHUP stops, unless nohup has it ignored."""
         self.raise_each(signal.SIGHUP, signal.SIGTERM)
