@@ -1,24 +1,30 @@
 """The requests of a broker to name servers: registration, its end, and questions.
 
-Each registration goes to all name servers at once; one that fails does not hold up the others.
+Each registration goes to all name servers at once, and one that fails does not hold up the others.
+A name server that is silent is waited for once, for two seconds. After that its registrations go on
+in the background, one at a time, and it is the last one to be asked a question, until it answers.
 
-Source: BrokerOuterAPI, BrokerController.registerBrokerAll @5.3.3.
+Source: BrokerOuterAPI, BrokerController.registerBrokerAll @5.3.3. Differs from Apache: its broker
+waits up to 24 s for a silent name server, and so does each command that makes a topic.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.errors import BrokerError, RemotingTimeout, RequestRefused
+from twistmq.broker.scheduling.soon import Soon
 from twistmq.broker.wire.bodies import (
     ClusterInfo,
     DataVersion,
@@ -41,6 +47,11 @@ __all__ = ["BrokerIdentity", "NameServers", "Registered"]
 
 T = TypeVar("T")
 
+#: How long a registration waits for a name server that is silent, ms. A command that makes a topic
+#: waits for the registration, and the client of the command waits for three seconds.
+_SILENCE_MS: Final = 2000
+#: How long a broker that stops waits for a name server that was silent before, ms.
+_LAST_WORD_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +76,47 @@ class Registered:
     order_topics: dict[str, str]
 
 
+class _Telling:
+    """The registrations with one name server: one at a time, and then the newest.
+
+    :param work: makes the registration ``one``; it does not raise.
+    """
+
+    def __init__(self, work: Callable[[_Telling], Coroutine[Any, Any, None]], name: str) -> None:
+        #: The newest registration; it is set before it is asked for.
+        self.one: Callable[[], Coroutine[Any, Any, Registered | None]]
+        #: What the name server answered to the last registration, if it did.
+        self.answer: Registered | None = None
+        self.soon = Soon(lambda: work(self), name)
+
+
 class NameServers:
     """The name servers one broker reports to.
 
     :param addresses: "host:port" each; may be replaced at any time.
+
+    ``on_late`` is called when a name server answers a registration that went on without it. Its
+    argument is the newest answer of each name server, in the order of their addresses.
     """
 
     log = Logger()
 
-    def __init__(self, client: RemotingClient, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, client: RemotingClient, addresses: Sequence[str], reactor: IReactorTime
+    ) -> None:
         self._client = client
+        self._reactor = reactor
         self.addresses = list(addresses)
         #: Those that could not be told by the last registration, and why.
         self.unreached: dict[str, str] = {}
         #: Those that took the plain body of the last registration, and why they refused the other.
         self.told_less: dict[str, str] = {}
+        self._less: dict[str, str] = {}
+        #: Those that left a request unanswered and have answered none since.
+        self.silent: set[str] = set()
+        self.on_late: Callable[[list[Registered]], object] = lambda _: None
+        self._tellings: dict[str, _Telling] = {}
+        self._is_leaving = False
 
     async def register(
         self, identity: BrokerIdentity, body: bytes, *,
@@ -96,7 +133,6 @@ class NameServers:
             told this one: one bad table must not keep all topics from their clients.
         :returns: the answers of those that gave one.
         """
-        told_less: dict[str, str] = {}
         header = RegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
             cluster_name=identity.cluster_name, ha_server_addr=identity.ha_address,
@@ -105,6 +141,7 @@ class NameServers:
             body_crc32=_crc(body))
 
         async def one(address: str) -> Registered | None:
+            self._less.pop(address, None)
             if oneway:
                 await self._client.invoke_oneway(
                     address, RequestCode.REGISTER_BROKER, header, body)
@@ -114,22 +151,95 @@ class NameServers:
             if reply.code != ResponseCode.SUCCESS and plain is not None:
                 less = plain()
                 if less != body:
-                    told_less[address] = str(reply.remark or reply.code)
+                    remark = str(reply.remark or reply.code)
                     reply = await self._client.invoke(
                         address, RequestCode.REGISTER_BROKER,
                         replace(header, body_crc32=_crc(less)), less, timeout_ms=timeout_ms)
+                    if reply.code == ResponseCode.SUCCESS:
+                        self._less[address] = remark
             _require_success(reply, address)
             answer = reply.header(RegisterBrokerResponseHeader)
             table = KVTable.decode(reply.body).table if reply.body else {}
             self.log.debug("registered with name server {address}", address=address)
             return Registered(answer.master_addr, answer.ha_server_addr, table)
 
-        failed: dict[str, str] = {}
-        answers = await self._each("register with", one, failed)
-        self.unreached = failed
-        self._note_told_less({address: why for address, why in told_less.items()
-                              if address not in failed})
-        return [answer for answer in answers if answer is not None]
+        self._tellings = {address: self._telling(address) for address in self.addresses}
+        for known in (self.unreached, self._less):
+            for address in known.keys() - self._tellings.keys():
+                del known[address]
+        waits = []
+        for address, telling in self._tellings.items():
+            telling.one = partial(one, address)
+            waits.append(self._wait(address, telling.soon.ask()))
+        try:
+            answered = await gatherResults(waits, consumeErrors=True)
+        except FirstError as error:
+            # The caller knows what it is, a cancellation for one, and not what it is wrapped in.
+            error.subFailure.raiseException()
+        self._note_told_less(dict(self._less))
+        return [telling.answer
+                for telling, is_answered in zip(self._tellings.values(), answered, strict=True)
+                if is_answered and telling.answer is not None]
+
+    def _telling(self, address: str) -> _Telling:
+        return self._tellings.get(address) or _Telling(
+            partial(self._tell, address), f"the registration with {address}")
+
+    async def _tell(self, address: str, telling: _Telling) -> None:
+        """Make the newest registration with one name server."""
+        was_silent, telling.answer = address in self.silent, None
+        try:
+            answer = await telling.one()
+        except BrokerError as error:
+            self._less.pop(address, None)
+            self.unreached[address] = str(error)
+            if isinstance(error, RemotingTimeout):
+                self.silent.add(address)
+            if not self._is_leaving:
+                self.log.warn("cannot register with name server {address}: {error}",
+                              address=address, error=str(error))
+            return
+        is_late = was_silent or address in self.silent
+        self._has_answered(address)
+        telling.answer = answer
+        if is_late and answer is not None and not self._is_leaving:
+            self._note_told_less(dict(self._less))
+            self.on_late([each.answer for each in self._tellings.values()
+                          if each.answer is not None])
+
+    def _wait(self, address: str, told: Deferred[None]) -> Deferred[bool]:
+        """Wait for the end of a registration, unless the name server is silent.
+
+        :returns: whether the registration ended.
+        """
+        ended: Deferred[bool] = Deferred()
+        if address in self.silent and not told.called:
+            ended.callback(False)
+            return ended
+
+        def give_up() -> None:
+            self.silent.add(address)
+            self.unreached[address] = f"no answer within {_SILENCE_MS / 1000:g} s"
+            self.log.warn(
+                "name server {address} has not answered a registration for {seconds:g} s; topics "
+                "are registered with it in the background until it answers", address=address,
+                seconds=_SILENCE_MS / 1000)
+            ended.callback(False)
+
+        timer = self._reactor.callLater(_SILENCE_MS / 1000, give_up)
+
+        def stop(result: T) -> T:
+            if timer.active():
+                timer.cancel()
+            return result
+
+        ended.addBoth(stop)
+        told.addCallback(lambda _: None if ended.called else ended.callback(True))
+        return ended
+
+    def _has_answered(self, address: str) -> None:
+        self.silent.discard(address)
+        self.unreached.pop(address, None)
 
     def _note_told_less(self, told_less: dict[str, str]) -> None:
         """Say once when name servers begin and when they cease to refuse a part."""
@@ -145,13 +255,15 @@ class NameServers:
 
     async def unregister(self, identity: BrokerIdentity, *, timeout_ms: int) -> None:
         """Tell every name server that this broker goes."""
+        self._is_leaving = True
         header = UnRegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
             cluster_name=identity.cluster_name, broker_id=identity.broker_id)
 
         async def one(address: str) -> None:
-            reply = await self._client.invoke(address, RequestCode.UNREGISTER_BROKER, header,
-                                              timeout_ms=timeout_ms)
+            reply = await self._client.invoke(
+                address, RequestCode.UNREGISTER_BROKER, header,
+                timeout_ms=min(timeout_ms, _LAST_WORD_MS) if address in self.silent else timeout_ms)
             _require_success(reply, address)
 
         await self._each("unregister from", one)
@@ -166,8 +278,15 @@ class NameServers:
         body = version.encode()
 
         async def one(address: str) -> bool:
-            reply = await self._client.invoke(address, RequestCode.QUERY_DATA_VERSION, header,
-                                              body, timeout_ms=timeout_ms)
+            if address in self.silent:
+                return True
+            try:
+                reply = await self._client.invoke(
+                    address, RequestCode.QUERY_DATA_VERSION, header, body,
+                    timeout_ms=min(timeout_ms, _SILENCE_MS))
+            except RemotingTimeout:
+                self.silent.add(address)
+                raise
             _require_success(reply, address)
             if reply.header(QueryDataVersionResponseHeader).changed is not False:
                 return True
@@ -184,15 +303,15 @@ class NameServers:
         """
         header = GetRouteInfoRequestHeader(topic=topic)
 
-        async def one(address: str) -> TopicRouteData | None:
+        async def one(address: str, share_ms: int) -> TopicRouteData | None:
             reply = await self._client.invoke(
-                address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
+                address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=share_ms)
             if reply.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             _require_success(reply, address)
             return TopicRouteData.decode(reply.body)
 
-        return await self._first(one)
+        return await self._first(one, timeout_ms)
 
     async def find_broker(self, broker_name: str, *, timeout_ms: int) -> str | None:
         """Ask one name server after the other where the master of a broker name is.
@@ -215,13 +334,15 @@ class NameServers:
         self, broker_name: str, timeout_ms: int, is_enough: Callable[[dict[int, str]], bool]
     ) -> dict[int, str]:
         failure: BrokerError | None = BrokerError("there are no name servers")
-        for address in list(self.addresses):
+        for address, share_ms in self._in_order(timeout_ms):
             try:
                 reply = await self._client.invoke(
-                    address, RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=timeout_ms)
+                    address, RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=share_ms)
+                self.silent.discard(address)
                 _require_success(reply, address)
                 data = ClusterInfo.decode(reply.body).broker_addr_table.get(broker_name)
             except BrokerError as error:
+                self._note_silence(address, error)
                 failure = failure and error
                 continue
             failure = None
@@ -239,20 +360,45 @@ class NameServers:
         :raises BrokerError: when none answers.
         """
         return await self._first(
-            lambda address: self._client.invoke(address, code, header, timeout_ms=timeout_ms))
+            lambda address, share_ms: self._client.invoke(
+                address, code, header, timeout_ms=share_ms), timeout_ms)
 
-    async def _first(self, one: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+    async def _first(
+        self, one: Callable[[str, int], Coroutine[Any, Any, T]], timeout_ms: int
+    ) -> T:
         """Run ``one`` for one address after the other; :returns: the first result.
 
+        :param one: is called with an address and its share of the time, ms.
         :raises BrokerError: the last failure, when all fail.
         """
         failure = BrokerError("there are no name servers")
-        for address in list(self.addresses):
+        for address, share_ms in self._in_order(timeout_ms):
             try:
-                return await one(address)
+                result = await one(address, share_ms)
             except BrokerError as error:
+                self._note_silence(address, error)
                 failure = error
+            else:
+                self.silent.discard(address)
+                return result
         raise failure
+
+    def _in_order(self, timeout_ms: int) -> Iterator[tuple[str, int]]:
+        """The addresses to ask, silent ones last, each with its share of the time that is left.
+
+        While others are left to ask, that is a half or a third.
+        """
+        begin = self._reactor.seconds()
+        order = sorted(self.addresses, key=self.silent.__contains__)
+        for number, address in enumerate(order):
+            left_ms = timeout_ms - int((self._reactor.seconds() - begin) * 1000)
+            yield address, max(left_ms // min(len(order) - number, 3), 1)
+
+    def _note_silence(self, address: str, error: BrokerError) -> None:
+        if isinstance(error, RemotingTimeout):
+            self.silent.add(address)
+        elif isinstance(error, RequestRefused):
+            self.silent.discard(address)
 
     async def tell(
         self, code: int, header: CommandHeader, body: bytes = b"", *, timeout_ms: int
@@ -273,12 +419,10 @@ class NameServers:
                             consumeErrors=True)
 
     async def _each(
-        self, what: str, one: Callable[[str], Coroutine[Any, Any, T]],
-        failed: dict[str, str] | None = None,
+        self, what: str, one: Callable[[str], Coroutine[Any, Any, T]]
     ) -> list[T]:
         """Run ``one`` for all addresses at once.
 
-        :param failed: gets the addresses that failed, and why.
         :returns: the results that are no failures.
         """
         results: list[T] = []
@@ -289,15 +433,9 @@ class NameServers:
             except BrokerError as error:
                 self.log.warn("cannot {what} name server {address}: {error}", what=what,
                               address=address, error=str(error))
-                if failed is not None:
-                    failed[address] = str(error)
 
-        try:
-            await gatherResults([Deferred.fromCoroutine(guarded(a)) for a in self.addresses],
-                                consumeErrors=True)
-        except FirstError as error:
-            # The caller knows what it is, a cancellation for one, and not what it is wrapped in.
-            error.subFailure.raiseException()
+        await gatherResults([Deferred.fromCoroutine(guarded(a)) for a in self.addresses],
+                            consumeErrors=True)
         return results
 
 

@@ -99,7 +99,8 @@ class BrokerService(Service):
         self._tls_client = tls_client(reactor, settings)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                      settings.int("connectTimeoutMillis"), self._tls_client)
-        self.name_servers = NameServers(self.client, ())
+        self.name_servers = NameServers(self.client, (), reactor)
+        self.name_servers.on_late = lambda answers: self.kernel.registered(answers)
         self.name_server_list = NameServerList(reactor, settings, self._name_servers_changed)
         self.name_servers.addresses = self.name_server_list.addresses
         figures = {

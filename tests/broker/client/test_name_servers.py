@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -49,12 +50,15 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, Any, bytes]] = []
+        #: The time-out of each, ms.
+        self.timeouts: list[int] = []
         self.answers: dict[str, Any] = {}
 
     async def invoke(
         self, address: str, code: int, header: Any, body: bytes = b"", *, timeout_ms: int
     ) -> RemotingCommand:
         self.asked.append((address, code, header, body))
+        self.timeouts.append(timeout_ms)
         answer = self.answers[address]
         if isinstance(answer, Exception):
             raise answer
@@ -77,7 +81,9 @@ class NameServersTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.client = FakeClient()
-        self.servers = NameServers(self.client, ["a:1", "b:2"])  # type: ignore[arg-type]
+        self.clock = Clock()
+        self.servers = NameServers(
+            self.client, ["a:1", "b:2"], self.clock)  # type: ignore[arg-type]
         self.wrapper = TopicConfigSerializeWrapper(
             {"T": TopicConfig("T", 4, 4)}, DataVersion(0, 5, 6))
 
@@ -329,6 +335,125 @@ class NeedRegisterTests(NameServersTestCase):
             self.assertIs(self.need(same, other), True, msg=name)
 
 
+class SilentTests(NameServersTestCase):
+    """A name server that takes requests and answers none, as one whose process is stopped."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.silence: Deferred[RemotingCommand] = Deferred()
+        self.client.answers = {"a:1": self.silence, "b:2": self.named("m:2")}
+        self.late: list[list[str | None]] = []
+        self.servers.on_late = lambda answers: self.late.append(
+            [each.master_address for each in answers])
+
+    def named(self, master: str) -> RemotingCommand:
+        return reply(header=RegisterBrokerResponseHeader(master_addr=master))
+
+    def register(self, body: bytes = b"body") -> Deferred[list[Registered]]:
+        return ensureDeferred(self.servers.register(ME, body, timeout_ms=24_000))
+
+    def masters(self, registering: Deferred[list[Registered]]) -> list[str | None]:
+        return [each.master_address for each in self.successResultOf(registering)]
+
+    def bodies(self, address: str) -> list[bytes]:
+        return [body for asked, _, _, body in self.client.asked if asked == address]
+
+    def test_a_registration_waits_for_two_seconds_once(self) -> None:
+        """Later ones do not wait for it, and the others are told at once."""
+        registering = self.register()
+        self.clock.advance(1.9)
+        self.assertNoResult(registering)
+        self.clock.advance(0.2)
+        self.assertEqual(self.masters(registering), ["m:2"])
+        self.assertEqual(list(self.servers.unreached), ["a:1"])
+        self.assertEqual(self.masters(self.register()), ["m:2"])
+        self.assertEqual((len(self.bodies("b:2")), self.clock.getDelayedCalls()), (2, []))
+
+    def test_it_gets_the_newest_registration_when_it_answers(self) -> None:
+        """One is under way at a time; those between are left out, and its answers are told."""
+        self.register(b"0")
+        self.clock.advance(2)
+        for number in range(1, 4):
+            self.masters(self.register(b"%d" % number))
+        self.assertEqual(self.bodies("a:1"), [b"0"])
+        self.client.answers["a:1"] = self.named("m:1")
+        self.silence.callback(self.named("m:0"))
+        self.assertEqual(self.bodies("a:1"), [b"0", b"3"])
+        self.assertEqual(self.late[0], ["m:0", "m:2"])
+        self.assertEqual(self.servers.unreached, {})
+        self.assertEqual(self.masters(self.register()), ["m:1", "m:2"])
+
+    def test_the_only_one(self) -> None:
+        """Without it nobody is told, and nobody waits any longer for that."""
+        self.servers.addresses = ["a:1"]
+        registering = self.register()
+        self.clock.advance(2)
+        self.assertEqual(self.masters(registering), [])
+        self.assertEqual(self.masters(self.register()), [])
+
+    def test_a_time_out_is_a_silence_too(self) -> None:
+        """It may be shorter than the two seconds; a refused connection is none."""
+        for error, is_waited_for in ((RemotingConnectError("no"), True),
+                                     (RemotingTimeout("late"), False)):
+            self.client.answers["a:1"] = error
+            self.masters(self.register())
+            self.client.answers["a:1"] = Deferred()
+            registering = self.register()
+            self.assertEqual(registering.called, not is_waited_for)
+            self.clock.advance(2)
+            self.client.answers["a:1"].errback(error)
+
+    def test_it_is_asked_last(self) -> None:
+        """A question leaves time for the others, and goes to them first from then on."""
+        self.servers.addresses = ["a:1", "b:2", "c:3"]
+        route = TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6)])
+        self.client.answers = {"a:1": RemotingTimeout("late"), "b:2": RemotingConnectError("no"),
+                               "c:3": reply(body=route.encode())}
+        for order, timeouts in ((["a:1", "b:2", "c:3"], [1000, 1500, 3000]),
+                                (["b:2", "c:3"], [1000, 1500])):
+            self.client.asked.clear()
+            self.client.timeouts.clear()
+            found = ensureDeferred(self.servers.find_route("T", timeout_ms=3000))
+            self.assertEqual(self.successResultOf(found), route)
+            self.assertEqual([address for address, _ in self.codes()], order)
+            self.assertEqual(self.client.timeouts, timeouts)
+
+    def test_other_questions(self) -> None:
+        """Each kind shares the time, and all remember the same silence."""
+        self.client.answers = {"a:1": RemotingTimeout("late"), "b:2": reply(
+            body=ClusterInfo({"x": BrokerData("c", "x", {0: "x:1"})}).encode())}
+        found = ensureDeferred(self.servers.find_broker("x", timeout_ms=3000))
+        self.assertEqual(self.successResultOf(found), "x:1")
+        header = GetBrokerMemberGroupRequestHeader(cluster_name="c", broker_name="n")
+        self.successResultOf(ensureDeferred(self.servers.ask(
+            RequestCode.GET_BROKER_MEMBER_GROUP, header, timeout_ms=3000)))
+        self.assertEqual([address for address, _ in self.codes()], ["a:1", "b:2", "b:2"])
+        self.assertEqual(self.client.timeouts, [1500, 3000, 1500])
+
+    def test_the_question_for_the_version(self) -> None:
+        """It is as short as any other, and is not asked of a silent one."""
+        self.client.answers["a:1"] = RemotingTimeout("late")
+        self.client.answers["b:2"] = reply(header=QueryDataVersionResponseHeader(changed=False))
+        for asked in (2, 3):
+            need = ensureDeferred(self.servers.need_register(
+                ME, self.wrapper.data_version, timeout_ms=24_000))
+            self.assertTrue(self.successResultOf(need))
+            self.assertEqual(len(self.client.asked), asked)
+        self.assertEqual(set(self.client.timeouts), {2000})
+
+    def test_a_broker_that_stops(self) -> None:
+        """It waits for a word of a silent one for a shorter time, and tells nothing later."""
+        self.register()
+        self.clock.advance(2)
+        self.client.answers = dict.fromkeys(("a:1", "b:2"), reply())
+        self.client.timeouts.clear()
+        with capturedLogs() as logs:
+            self.successResultOf(ensureDeferred(self.servers.unregister(ME, timeout_ms=3000)))
+            self.silence.errback(RemotingTimeout("closed"))
+        self.assertEqual(self.client.timeouts, [500, 3000])
+        self.assertEqual((logs, self.late), ([], []))
+
+
 class OtherTests(NameServersTestCase):
     """Leaving, and requests of plugins."""
 
@@ -358,7 +483,7 @@ class OtherTests(NameServersTestCase):
                 RequestCode.GET_BROKER_MEMBER_GROUP, header, timeout_ms=100))
 
         refusal = reply(ResponseCode.SYSTEM_ERROR)
-        self.client.answers = {"a:1": RemotingTimeout("late"), "b:2": refusal}
+        self.client.answers = {"a:1": RemotingConnectError("late"), "b:2": refusal}
         self.assertIs(self.successResultOf(ask()), refusal)
         self.client.answers["b:2"] = RemotingConnectError("no")
         error = self.failureResultOf(ask(), RemotingConnectError)

@@ -14,6 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker import hookimpl
+from twistmq.broker.client import name_servers as name_servers_module
 from twistmq.broker.client.name_servers import BrokerIdentity, Registered
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
@@ -170,14 +171,19 @@ class StopTests(TestCase):
         await again.stopService()
 
     async def test_name_server_that_does_not_answer(self) -> None:
-        """It cannot keep a broker from starting, nor from stopping for longer than its bound."""
-        self.patch(broker_service_module, "_UNREGISTER_TIMEOUT_MS", 50)
+        """It holds up a start, a stop and a new topic for no longer than their bounds."""
+        self.patch(name_servers_module, "_SILENCE_MS", 50)
+        self.patch(name_servers_module, "_LAST_WORD_MS", 50)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"127.0.0.1:{silent.getsockname()[1]}"
-            service = make_service(namesrvAddr=f"{address};127.0.0.1:1",
-                                   registerBrokerTimeoutMills="50")
+            service = make_service(namesrvAddr=f"{address};127.0.0.1:1")
             service.startService()
             await service.started
+            service.kernel.topic_config.update(TopicConfig("T"), {})
+            registered = service.kernel.tables.topics_saved_and_registered()
+            assert registered is not None
+            await registered
+            self.assertIn("no answer within", service.name_servers.unreached[address])
             await service.stopService()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from http.client import BadStatusLine
 from itertools import count
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -100,6 +101,71 @@ class AbsenceTests(SynchronousTestCase):
         box.route.queue_datas[0].read_queue_nums = 6
         box.advance(35_000)
         self.assertEqual(len(box.member.held), 6)
+
+
+class HangTests(SynchronousTestCase):
+    """Name servers that take requests and answer none, as one whose process is stopped."""
+
+    def box(self, hanging: int, known: int = 3, **options: Any) -> Box:
+        """A client whose first name servers hang; the others answer."""
+        box = Box(name_servers=NAMES[:known], **options)
+        for address in NAMES[:hanging]:
+            box.servers[address] = lambda _: None
+        for address in NAMES[hanging:known]:
+            box.servers[address] = routes({"T": route({"a": BROKER}), "U": route({"a": BROKER})})
+        return box
+
+    def took_ms(self, box: Box, topic: str) -> float:
+        """How long a question for a route takes."""
+        begin = box.clock.now_ms
+        box.run(box.core.routes.find(topic, again=True))
+        return box.clock.now_ms - begin
+
+    def test_the_next_one_is_asked_after_half_a_second(self) -> None:
+        """However long a request may take; the one that hangs is asked last from then on."""
+        for timeout_ms in (3_000, 60_000):
+            box = self.box(1, timeout_ms=timeout_ms)
+            self.assertEqual([self.took_ms(box, topic) for topic in "TUTU"], [500, 0, 0, 0])
+            self.assertEqual((asked(box, NAMES[0]), asked(box, NAMES[2])), (1, 0))
+
+    def test_two_of_three_hang(self) -> None:
+        """Each costs half a second, once."""
+        box = self.box(2)
+        self.assertEqual([self.took_ms(box, topic) for topic in "TUTU"], [1000, 0, 0, 0])
+
+    def test_all_hang(self) -> None:
+        """A question ends when the time of one request is over, and names each of them."""
+        for number in (1, 2, 3):
+            box = self.box(number, number, retries=0)
+            begin = box.clock.now_ms
+            error = self.assertRaises(RemotingConnectError, box.run, box.core.routes.find("T"))
+            self.assertIn(int(box.clock.now_ms - begin), range(3000, 3050))
+            for address in NAMES[:number]:
+                self.assertIn(address, str(error))
+
+    def test_a_slow_answer_counts(self) -> None:
+        """When the others hang or refuse, one that needs two seconds is soon enough."""
+        for others_hang in (False, True):
+            box = self.box(3 if others_hang else 1)
+            if not others_hang:
+                del box.servers[NAMES[1]], box.servers[NAMES[2]]
+            slow = routes({"T": route({"a": BROKER})})
+
+            def later(command: RemotingCommand, box: Box = box, slow: Any = slow) -> Answer:
+                code, header, body, _ = slow(command)
+                box.tasks_later(2000, box.reply, NAMES[0], command, code, header, body)
+                return None
+
+            box.servers[NAMES[0]] = later
+            self.assertEqual(self.took_ms(box, "T"), 2000)
+
+    def test_a_tool_that_tries_once(self) -> None:
+        """Other questions than for routes go the same way."""
+        box = self.box(1, retries=0)
+        box.servers[NAMES[1]] = lambda _: (0, None, b"{}", None)
+        begin = box.clock.now_ms
+        box.run(box.core.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+        self.assertEqual(box.clock.now_ms - begin, 500)
 
 
 class ListTests(SynchronousTestCase):
