@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 __all__ = ["BATCH_READ", "BATCH_WRITE", "OPTIONS", "STREAM_READ", "STREAM_WRITE", "Option",
-           "OptionError", "Options", "option_text", "options_page", "parse_time"]
+           "OptionError", "Options", "option_text", "options_page", "parse_duration", "parse_time"]
 
 #: Where an option has a meaning.
 BATCH_READ: Final = "read"
@@ -31,6 +32,12 @@ _PREFIX: Final = "rocketmq."
 #: The options that Spark itself adds to those of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _INT64_MAX: Final = (1 << 63) - 1
+#: The units of a duration, ms.
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
+                    "d": 86_400_000}
+#: The longest duration: a hundred years, ms.
+_DURATION_MAX_MS: Final = 36_500 * 86_400_000
+_DURATION: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)", re.ASCII)
 
 
 class OptionError(ValueError):
@@ -42,7 +49,7 @@ class Option:
     """One option."""
 
     name: str
-    #: "text", "flag", "int", "time" or one of ``choices``.
+    #: "text", "flag", "int", "time", "duration" or "choice", which is one of ``choices``.
     kind: str
     #: As text; "" without a default.
     default: str
@@ -107,15 +114,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
           default_shown="read: earliest; readStream: latest"),
     _time("startingTimestamp", _READS, "messages stored at this time or later: ms since 1970, or "
           "ISO 8601 (`2026-01-31T12:00:00+01:00`), which is UTC without a zone; wins over "
-          "startingOffsets"),
+          "startingOffsetsByTimestamp and startingOffsets"),
     _text("startingOffsetsByTimestamp", _READS, "a time for each queue, "
           '`{"orders":{"broker-a":{"0":1700000000000}}}`, in ms or as text in ISO 8601; wins over '
-          "startingTimestamp"),
+          "startingOffsets"),
+    _choice("startingOffsetsByTimestampStrategy", ("error", "latest"), _READS, "what becomes of a "
+            "queue that has no message stored at the time of startingTimestamp or "
+            "startingOffsetsByTimestamp, or later: the query fails, or the queue starts at its "
+            "end"),
     _text("endingOffsets", _READ, "latest, committed, or JSON as in startingOffsets; the "
           "named offset is excluded; a queue that is not named ends at latest", default="latest"),
-    _time("endingTimestamp", _READ, "messages stored before this time, as in startingTimestamp"),
+    _time("endingTimestamp", _READ, "messages stored before this time, as in startingTimestamp; "
+          "wins over endingOffsetsByTimestamp and endingOffsets. A queue without a message of this "
+          "time or later ends at latest"),
     _text("endingOffsetsByTimestamp", _READ, "a time for each queue, as in "
-          "startingOffsetsByTimestamp"),
+          "startingOffsetsByTimestamp; wins over endingOffsets"),
     _flag("failOnDataLoss", "true", _READS, "fail if messages of the range no longer exist; "
           "false: log a warning with the queue and the number of offsets that are skipped, and "
           "read the remaining ones. Messages of a broker that is away are never skipped"),
@@ -149,6 +162,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
          "queues by their backlog", least=1),
     _int("maxBytesPerTrigger", "", _STREAM, "approximate bytes of a micro-batch, estimated "
          "from the messages at its beginning", least=1),
+    _int("minOffsetsPerTrigger", "", _STREAM, "a micro-batch waits until it has so many offsets, "
+         "or until maxTriggerDelay has passed since the last one. The first micro-batch of a run "
+         "does not wait, and those of `trigger(availableNow=True)` do not", least=1),
+    Option("maxTriggerDelay", "duration", "15m", _STREAM, "how long minOffsetsPerTrigger may delay "
+           "a micro-batch while there is something to read: a number with the unit ms, s, m, h or "
+           "d, or without one in ms", most=_DURATION_MAX_MS),
     _int("minPartitions", "", _READS, "split queues so that there are at least this many "
          "partitions", least=1, most=100_000),
     _int("maxRecordsPerPartition", "", _READS, "split queues so that no partition has more "
@@ -285,6 +304,10 @@ class Options:
         text = self.text(name)
         return int(text) if text else None
 
+    def duration_ms(self, name: str) -> int:
+        """The duration, ms; the option must have a default."""
+        return parse_duration(name, self.text(name))
+
     def time_ms_or_none(self, name: str) -> int | None:
         """The time, Unix ms."""
         text = self.text(name)
@@ -329,6 +352,24 @@ def parse_time(name: str, text: str) -> int:
     return found
 
 
+def parse_duration(name: str, text: str) -> int:
+    """Read a duration.
+
+    :param name: of the option, for the error.
+    :param text: a number and a unit, such as "15m", as Spark writes durations.
+    :returns: ms.
+    :raises OptionError: when it is none, or is too long.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise OptionError(f"option {name}: {text!r} is not a duration such as 500ms, 30s, 15m, 2h "
+                          "or 1d")
+    ms = int(found[1]) * _UNITS_MS[found[2]]
+    if ms > _DURATION_MAX_MS:
+        raise OptionError(f"option {name}: {text!r} is longer than a hundred years")
+    return ms
+
+
 def _check(option: Option, value: str) -> None:
     """:raises OptionError: when a value is not of its option's kind."""
     text = value.strip()
@@ -341,6 +382,8 @@ def _check(option: Option, value: str) -> None:
                           + ", ".join(option.choices))
     if option.kind == "time":
         parse_time(option.name, text)
+    if option.kind == "duration":
+        parse_duration(option.name, text)
     if option.kind == "int":
         try:
             number = int(text)

@@ -15,6 +15,7 @@ an empty range at the checkpoint's offset, and so tells it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -55,6 +56,44 @@ _SAMPLED_MESSAGES: Final = 32
 Offsets = dict[MessageQueue, int]
 
 
+class _Delay:
+    """Holds a micro-batch back until there is enough for it, or it has waited for too long.
+
+    :param least: the offsets that are enough.
+    :param most_s: how long after the last micro-batch it may wait.
+    """
+
+    def __init__(self, least: int, most_s: float) -> None:
+        self._least = least
+        self._most_s = most_s
+        #: When the last micro-batch was let through; None before the first.
+        self._last_s: float | None = None
+
+    def waits(self, available: int) -> bool:
+        """Whether a micro-batch of so many offsets is held back."""
+        return available < self._least and self._last_s is not None and (
+            time.monotonic() - self._last_s < self._most_s)
+
+    def begun(self) -> None:
+        """Note that a micro-batch with offsets is let through."""
+        self._last_s = time.monotonic()
+
+
+def _delay(options: Options) -> _Delay | None:
+    """The delay that options ask for; :raises OptionError: when they do not fit together."""
+    least = options.integer_or_none("minOffsetsPerTrigger")
+    most = options.integer_or_none("maxOffsetsPerTrigger")
+    if least is None:
+        if options.is_given("maxTriggerDelay"):
+            raise OptionError("option maxTriggerDelay: it has no meaning without "
+                              "minOffsetsPerTrigger")
+        return None
+    if most is not None and least > most:
+        raise OptionError(f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger "
+                          f"allows, {most}")
+    return _Delay(least, options.duration_ms("maxTriggerDelay") / 1000)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver and reads their partitions in tasks."""
 
@@ -65,6 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commits = options.flag("commitGroupOffsets")
         if self._commits and not options.is_given("group"):
             raise OptionError("option group: missing, commitGroupOffsets commits to it")
+        self._delay = _delay(options)
         self._client: Client | None = None
         self._initial: dict[str, Any] | None = None
         #: Where the queues ended when Trigger.AvailableNow began.
@@ -118,6 +158,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ends = found.ends
             self._position = self._finder.patiently(
                 lambda: self._next(known, marks, found, limit))
+        if self._delay is not None and any(
+                offset > known.get(queue, offset)
+                for queue, offset in read_offsets(self._position).items()):
+            self._delay.begun()
         return self._position
 
     def _next(self, known: Offsets, marks: dict[MessageQueue, Mark], found: Ends,
@@ -127,6 +171,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
         chosen = {queue: ends.get(queue, offset) for queue, offset in known.items()}
         forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
+        available = sum(end - known[queue] for queue, end in forward.items())
+        # Trigger.AvailableNow ends a query when there is no micro-batch: it would leave the rest.
+        if self._delay is not None and self._target is None and self._delay.waits(available):
+            forward = {queue: known[queue] for queue in forward}
         for most in self._limits(known, forward, limit):
             forward = limited(known, forward, most)
         offsets = {**chosen, **forward, **new}

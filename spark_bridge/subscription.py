@@ -32,7 +32,7 @@ from twistmq.spark_bridge.offsets import (
 )
 from twistmq.spark_bridge.options import BATCH_READ, OptionError, Options
 
-__all__ = ["Subscription", "TopicMissing"]
+__all__ = ["NothingSince", "Subscription", "TopicMissing"]
 
 _WAYS: Final = ("subscribe", "subscribePattern", "assign")
 
@@ -48,6 +48,10 @@ class TopicMissing(ValueError):
         super().__init__(text)
         self.topic = topic
         self.queue = queue
+
+
+class NothingSince(OptionError):
+    """A queue has no message of the time at which the query is to start."""
 
 
 class Subscription:
@@ -72,6 +76,7 @@ class Subscription:
         self._pattern = _pattern(options) if self._way == "subscribePattern" else None
         self._starting = _positions(options, "starting")
         self._ending = _positions(options, "ending") if options.where == BATCH_READ else None
+        self._time_strategy = options.text("startingOffsetsByTimestampStrategy").lower()
         uses_group = "committed" in (options.text("startingOffsets"),
                                      self._ending is not None and options.text("endingOffsets"))
         if uses_group and not options.is_given("group"):
@@ -184,9 +189,24 @@ class Subscription:
             elif value == LATEST:
                 found[queue] = client.max_offset(queue)
             elif is_time:
-                found[queue] = client.search_offset(queue, value)
+                found[queue] = self._at_time(client, queue, option, value)
             else:
                 found[queue] = self._number(client, queue, option, value)
+        return found
+
+    def _at_time(self, client: Client, queue: MessageQueue, option: str, time_ms: int) -> int:
+        """The offset of the first message that was stored at a time or later.
+
+        :raises NothingSince: when a start has no such message, and the options say that this is an
+            error.
+        """
+        found = client.search_offset(queue, time_ms)
+        if option.startswith("starting") and self._time_strategy == "error" and (
+                found >= client.max_offset(queue)):
+            raise NothingSince(
+                f"option {option}: {queue_name(queue)}: no message is stored at {time_ms} ms since "
+                "1970 or later; with the option startingOffsetsByTimestampStrategy=latest the "
+                "queue starts at its end")
         return found
 
     def _number(self, client: Client, queue: MessageQueue, option: str, value: int) -> int:
@@ -217,16 +237,16 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST, "committed": _COMMITTED
 
 
 def _positions(options: Options, side: str) -> _Positions:
-    """Find the option that says where to start or end: times of queues, a time, offsets.
+    """Find the option that says where to start or end: a time, times of queues, offsets.
 
     :param side: "starting" or "ending".
     """
     by_time, time, offsets = (f"{side}OffsetsByTimestamp", f"{side}Timestamp", f"{side}Offsets")
-    if options.is_given(by_time):
-        return by_time, parse_times(by_time, options.text(by_time)), 0
     moment = options.time_ms_or_none(time)
     if moment is not None:
         return time, None, moment
+    if options.is_given(by_time):
+        return by_time, parse_times(by_time, options.text(by_time)), 0
     text = options.text(offsets)
     if not text:
         text = "earliest" if options.where == BATCH_READ else "latest"

@@ -61,6 +61,17 @@ class OptionsTests(SynchronousTestCase):
                 self.assertIn(f"option startingTimestamp: '{text}' is n",
                               self.refused({"startingtimestamp": text}, where))
 
+    def test_durations(self) -> None:
+        """A duration is a number and a unit as Spark has them, or a number of ms."""
+        for text, wanted in (("900000", 900_000), ("900s", 900_000), (" 15M ", 900_000),
+                             ("15 min", 900_000), ("1h", 3_600_000), ("2d", 172_800_000),
+                             ("0ms", 0), ("", 900_000)):
+            options = Options({"maxTriggerDelay": text}, STREAM_READ)
+            self.assertEqual(options.duration_ms("maxTriggerDelay"), wanted, msg=text)
+        for text in ("15 weeks", "-1s", "1.5h", "m", "1s2", "9" * 25, "40000d"):
+            self.assertIn(f"option maxTriggerDelay: '{text}' is ",
+                          self.refused({"maxtriggerdelay": text}, STREAM_READ))
+
     def test_an_unknown_option_is_an_error_with_a_hint(self) -> None:
         """An option that is none is an error with a hint."""
         self.assertEqual(self.refused({"startingoffset": "latest"}),

@@ -167,13 +167,49 @@ class ReadTests(SourceCase):
         middle = stored[len(stored) // 2]
         expected = [(one.queue_id, one.queue_offset, one.body)
                     for one in self.box.stored("orders") if one.store_timestamp >= middle]
-        frame = found(self.box, subscribe="orders", startingTimestamp=middle)
+        latest = {"subscribe": "orders", "startingOffsetsByTimestampStrategy": "latest"}
+        frame = found(self.box, **latest, startingTimestamp=middle)
         self.assertEqual(frame, sorted(expected))
         frame = found(self.box, subscribe="orders", endingTimestamp=middle)
         self.assertEqual(frame, sorted(set(self.sent) - set(expected)))
         by_queue = json.dumps({"orders": {BROKER: {"1": stored[-1] + 60_000}}})
-        frame = found(self.box, subscribe="orders", startingOffsetsByTimestamp=by_queue)
+        frame = found(self.box, **latest, startingOffsetsByTimestamp=by_queue)
         self.assertEqual(frame, [one for one in self.sent if one[0] != 1])
+
+    def test_a_queue_without_a_message_since_the_start(self) -> None:
+        """It fails the query unless the strategy is to start at its end."""
+        last = max(one.store_timestamp for one in self.box.stored("orders"))
+        for begin, queue_id in ((0, 2), (last + 1, 0)):
+            self.assertIn(f"option startingTimestamp: topic orders, broker {BROKER}, queue "
+                          f"{queue_id}: no message is stored at {begin} ms",
+                          self.error(subscribe="orders", startingTimestamp=begin))
+        by_queue = json.dumps({"orders": {BROKER: {"1": last + 1}}})
+        self.assertIn("option startingOffsetsByTimestamp: topic orders, broker broker-a, queue 1: ",
+                      self.error(subscribe="orders", startingOffsetsByTimestamp=by_queue,
+                                 startingOffsetsByTimestampStrategy="error"))
+        latest = {"subscribe": "orders", "startingOffsetsByTimestampStrategy": "LATEST"}
+        self.assertEqual(found(self.box, **latest, startingTimestamp=0), sorted(self.sent))
+        self.assertEqual(found(self.box, **latest, startingTimestamp=last + 1), [])
+        # The end of a batch is where the queue ends then, with every strategy.
+        self.assertEqual(found(self.box, subscribe="orders", endingTimestamp=last + 1),
+                         sorted(self.sent))
+
+    def test_which_option_of_the_start_and_the_end_wins(self) -> None:
+        """The time of all queues wins over times of queues, and these over offsets."""
+        last = max(one.store_timestamp for one in self.box.stored("orders"))
+        late = json.dumps({"orders": {BROKER: {
+            str(queue_id): last + 1 for queue_id in range(4)}}})
+        none = json.dumps({"orders": {BROKER: {str(queue_id): 0 for queue_id in range(4)}}})
+        all_of_it = {"subscribe": "orders", "startingOffsetsByTimestampStrategy": "latest"}
+        for options, wanted in (
+            ({"startingTimestamp": 0, "startingOffsetsByTimestamp": late}, self.sent),
+            ({"startingOffsetsByTimestamp": late, "startingOffsets": "earliest"}, []),
+            ({"endingTimestamp": last + 1, "endingOffsetsByTimestamp": none}, self.sent),
+            ({"endingOffsetsByTimestamp": none, "endingOffsets": "latest"}, []),
+            ({"endingTimestamp": 0, "endingOffsets": "latest"}, []),
+        ):
+            self.assertEqual(found(self.box, **all_of_it, **options), sorted(wanted),
+                             msg=str(options))
 
     def test_a_read_starts_at_the_groups_offsets(self) -> None:
         """From where a group has come; what it never consumed, from its begin."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,17 @@ class Driver:
             while self._batch(limit):
                 pass
         return self
+
+    def trigger(self) -> int:
+        """One trigger of a query that goes on; :returns: the rows of its micro-batch."""
+        if self.offset is None:
+            self.offset = as_json(self._reader.initialOffset())
+        before = sum(map(len, self.batches))
+        self._batch(self._reader.getDefaultReadLimit())
+        return sum(map(len, self.batches)) - before
+
+    def stop(self) -> None:
+        self._reader.stop()
 
     def _batch(self, limit: Any) -> bool:
         """One micro-batch; :returns: whether there was any."""
@@ -160,6 +172,55 @@ class AvailableNowTests(StreamCase):
         self.box.send("orders", 0, [b"between"])
         self.assertEqual(driver.run().rows(), [(0, 70, b"between")])
 
+    def test_too_few_offsets_wait(self) -> None:
+        """The first micro-batch does not wait, the next ones do until there is enough."""
+        driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
+                        minOffsetsPerTrigger=160, maxTriggerDelay="1h")
+        self.assertEqual(driver.trigger(), 150)
+        self.assertEqual(driver.trigger(), 0)
+        self.box.send("orders", 2, [b"%d" % number for number in range(159)])
+        self.assertEqual(driver.trigger(), 0)
+        self.box.send("orders", 1, [b"enough"])
+        self.assertEqual(driver.trigger(), 160)
+        self.box.send("orders", 1, [b"few"])
+        self.assertEqual(driver.trigger(), 0)
+        # A restart is the beginning of a run.
+        again = Driver(self.box, driver.offset, subscribe="orders", minOffsetsPerTrigger=160)
+        self.assertEqual(again.trigger(), 1)
+        driver.stop()
+        again.stop()
+
+    def test_too_few_offsets_do_not_wait_for_ever(self) -> None:
+        """After the longest delay a micro-batch has what there is."""
+        driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
+                        minOffsetsPerTrigger=1000, maxTriggerDelay="300ms")
+        self.assertEqual(driver.trigger(), 150)
+        begun_s = time.monotonic()
+        self.box.send("orders", 2, [b"few"])
+        wait_until("the few", lambda: driver.trigger() == 1, 30)
+        self.assertGreaterEqual(time.monotonic() - begun_s, 0.25)
+        driver.stop()
+
+    def test_a_new_queue_does_not_end_a_delay(self) -> None:
+        """It enters the checkpoint at once, and what it has counts; nothing else moves."""
+        driver = Driver(self.box, subscribePattern="orders.*", startingOffsets="earliest",
+                        minOffsetsPerTrigger=10, maxTriggerDelay="1h")
+        self.assertEqual(driver.trigger(), 150)
+        self.box.send("orders", 1, [b"few"])
+        self.box.fill("orders_eu", [9])
+        self.assertEqual(driver.trigger(), 0)
+        assert driver.offset is not None
+        self.assertEqual(driver.offset["orders_eu"][BROKER]["0"], 0)
+        self.assertEqual(driver.offset["orders"][BROKER]["1"], 50)
+        self.assertEqual(driver.trigger(), 10)
+        driver.stop()
+
+    def test_all_there_is_now_does_not_wait(self) -> None:
+        """Trigger.AvailableNow reads the last few offsets as well."""
+        driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
+                        minOffsetsPerTrigger=40, maxOffsetsPerTrigger=40).run()
+        self.assertEqual([len(rows) for rows in driver.batches], [40, 40, 40, 30])
+
     def test_nothing_behind_the_target(self) -> None:
         """What comes after Trigger.AvailableNow began is for the next run."""
         driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
@@ -219,6 +280,12 @@ class AvailableNowTests(StreamCase):
             ({"subscribe": "nowhere"}, "option subscribe: topic nowhere"),
             ({"subscribe": "orders", "endingOffsets": "latest"}, "option endingOffsets"),
             ({"subscribe": "orders", "commitGroupOffsets": "true"}, "option group: missing"),
+            ({"subscribe": "orders", "minOffsetsPerTrigger": 3, "maxOffsetsPerTrigger": 2},
+             "option minOffsetsPerTrigger: 3 is more than maxOffsetsPerTrigger allows, 2"),
+            ({"subscribe": "orders", "maxTriggerDelay": "1s"},
+             "option maxTriggerDelay: it has no meaning without minOffsetsPerTrigger"),
+            ({"subscribe": "orders", "startingTimestamp": 0},
+             "option startingTimestamp: topic orders, broker broker-a, queue 2: no message"),
         ):
             error = self.assertRaises(ValueError, lambda options=options: Driver(
                 self.box, **options).begin())
