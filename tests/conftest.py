@@ -6,7 +6,9 @@ trial's ``mktemp`` makes its folders in the working directory; trial itself move
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +18,11 @@ import pytest
 
 from tests import time_limit
 from tests.interop.kept import end_others
-from tests.rings import RINGS, SLOW, SLOWEST_FIRST, ring_of, share_of
+from tests.rings import RINGS, SLOW, SLOWEST_FIRST, is_wanted, ring_of, share_of
 
 _TESTS = Path(__file__).parent
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
+_TEST = re.compile(r"^\s+(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +82,29 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _file(item: pytest.Item) -> str:
     return item.path.relative_to(_TESTS).as_posix()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file of another ring before it is imported, and count its tests by name."""
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    file = collection_path.relative_to(_TESTS).as_posix()
+    if is_wanted(file, config.option.markexpr):
+        return None
+    config.stash[_LEFT_OUT].update(
+        ring_of(file, name) for name in _TEST.findall(collection_path.read_text()))
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage among the thousands of tests, neither now nor while they run."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,11 +13,12 @@ whole process, the Spark session, are in ``TOGETHER``: one worker of xdist runs 
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Final
 
 __all__ = ["CLIENTS", "LINT", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "SWEEPS", "TOGETHER",
-           "fast_modules", "ring_of", "share_of"]
+           "fast_modules", "is_wanted", "marks_of", "ring_of", "share_of"]
 
 #: The rings, with a line for the page and for pytest's ``--markers``.
 RINGS: Final = {
@@ -180,6 +181,51 @@ def ring_of(file: str, test: str) -> str:
     while place not in _PLACES:
         place = place.rpartition("/")[0]
     return _PLACES[place]
+
+
+def marks_of(file: str) -> list[set[str]]:
+    """The sets of marks that tests of a file have: one, or two where a table names some tests.
+
+    :param file: its path below ``tests``, with ``/``.
+    """
+    rings = {ring_of(file, "")}
+    if file in CLIENTS:
+        rings.add("clients")
+    if file in SWEEPS:
+        rings.add("crash")
+    return [{ring, "fast"} if ring == "unit" and file not in SLOW else {ring} for ring in rings]
+
+
+def is_wanted(file: str, expression: str) -> bool:
+    """Whether a test of this file may be among those that ``pytest -m`` selects.
+
+    A worker of xdist imports every file that it collects, which takes longer than many a test. So
+    a file of another ring is not collected at all.
+
+    :param file: its path below ``tests``, with ``/``.
+    :param expression: what ``-m`` is given, an empty text without ``-m``. A file is wanted where
+        the expression has other marks than rings.
+    """
+    try:
+        tree = ast.parse(expression.strip() or "True", mode="eval").body
+        return any(_holds(tree, marks) for marks in marks_of(file))
+    except (SyntaxError, ValueError):
+        return True
+
+
+def _holds(node: ast.expr, marks: set[str]) -> bool:
+    match node:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(_holds(value, marks) for value in values)
+        case ast.BoolOp(values=values):
+            return any(_holds(value, marks) for value in values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _holds(operand, marks)
+        case ast.Constant(value=bool(value)):
+            return value
+        case ast.Name(id=name) if name in RINGS or name == "fast":
+            return name in marks
+    raise ValueError(f"more than rings: {ast.unparse(node)}")
 
 
 def share_of(file: str) -> str:

@@ -18,6 +18,7 @@ from tests.rings import (
     SWEEPS,
     TOGETHER,
     fast_modules,
+    is_wanted,
     ring_of,
 )
 
@@ -54,6 +55,25 @@ class RingTests(SynchronousTestCase):
         self.assertEqual([file for file in sorted(named) if not (TESTS / file).is_file()], [])
         self.assertEqual([name for table in (CLIENTS, SWEEPS) for file, names in table.items()
                           for name in names if name not in names_of_tests(TESTS / file)], [])
+
+    def test_files_that_are_not_collected_have_no_selected_test(self) -> None:
+        """For each command of the pages, and for marks of other plugins."""
+        outer = f"not ({' or '.join((LINT, *OUTER))})"
+        for expression, wants in (
+            ("", lambda ring, fast: True), ("fast", lambda ring, fast: fast),
+            (outer, lambda ring, fast: ring not in (LINT, *OUTER)),
+            ("not fast and unit", lambda ring, fast: ring == "unit" and not fast),
+            ("not (not clients)", lambda ring, fast: ring == "clients"),
+            *((ring, lambda own, fast, ring=ring: own == ring) for ring in RINGS),
+        ):
+            for file in TESTS.rglob("test_*.py"):
+                path = file.relative_to(TESTS).as_posix()
+                rings = {ring_of(path, name) for name in names_of_tests(file)}
+                wanted = any(wants(ring, ring == "unit" and path not in SLOW) for ring in rings)
+                if wanted or (rings and path not in {*CLIENTS, *SWEEPS}):
+                    self.assertEqual(is_wanted(path, expression), wanted, msg=f"{path}{expression}")
+        for expression in ("hypothesis", "spark(x=1)", "unit and", "not (spark or hypothesis)"):
+            self.assertTrue(is_wanted("broker/wire/test_flags.py", expression), msg=expression)
 
     def test_one_worker_runs_all_tests_of_the_spark_session(self) -> None:
         """Each file that starts the session is of those that share it."""
