@@ -291,6 +291,7 @@ class Member(Results[T]):
             self.is_closing = True
             self.rebalance.stop()
             self._stop_reading()
+            self._end_pauses()
             while self._waiting:
                 self._waiting.popleft().set_error(Closed("the consumer is closed"))
             self._closing = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")

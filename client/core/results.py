@@ -58,6 +58,8 @@ class Results(HandingOut[T]):
         #: Damaged messages that were left out.
         self.damaged_count = 0
         self._idle: Future[None] | None = None
+        #: The waits of failed messages for their next attempt here.
+        self._pauses: set[Future[None]] = set()
         #: Messages of tools that have no result yet.
         self._direct_count = 0
 
@@ -162,7 +164,9 @@ class Results(HandingOut[T]):
                 if await self.retries.send_back(message, DEAD_LEVEL):
                     buried.append(message)
                     break
-                await self.tasks.sleep(LOCAL_RETRY_MS)
+                if self.is_closing:
+                    break
+                await self._pause()
         held.window.done_all(buried)
         self.running -= len(buried)
         held.in_order_until_ms = 0.0
@@ -181,7 +185,29 @@ class Results(HandingOut[T]):
             self._ended(1, held)
             return
         message.earlier_attempts += 1
-        self.tasks.later(LOCAL_RETRY_MS, self.release, held, [message])
+        await self._pause()
+        self.release(held, [message])
+
+    async def _pause(self) -> None:
+        """Wait before the next attempt of a message that could not be sent back.
+
+        A close ends the wait: the message is not finished, so the group gets it again.
+        """
+        if self.is_closing:
+            return
+        pause: Future[None] = Future()
+        self._pauses.add(pause)
+        timer = self.tasks.later(LOCAL_RETRY_MS, pause.set_result, None)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._pauses.discard(pause)
+
+    def _end_pauses(self) -> None:
+        """Let failed messages wait no longer, because the member closes."""
+        for pause in list(self._pauses):
+            pause.set_result(None)
 
     def _ended(self, count: int, held: Held[T]) -> None:
         self.running -= count

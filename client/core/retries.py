@@ -3,7 +3,8 @@
 A message is sent back to the broker that has it (36), which puts it into the group's retry topic
 with a delay that grows with each attempt, or into that of dead letters. When the broker refuses or
 does not answer, the client puts a copy into the retry topic itself. When that fails too, the
-message waits five seconds here and is handed out again.
+message waits five seconds here and is handed out again. A close does not wait for that: the message
+is not finished, so the group gets it again.
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack, ConsumeMessageConcurrentlyService @5.3.3, and
 the copied properties as in 5.3.4. Differs from Apache: a message sent back by a time-out and its

@@ -204,6 +204,49 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual([each.offset for each in batch.messages], [0])
         self.assertEqual(batch.messages[0].attempt, 2)
 
+    def test_a_close_does_not_wait_for_the_next_attempt_here(self) -> None:
+        """Whether the message failed before the close or after it began; the next member gets it.
+
+        What its queue finished ahead of it is committed.
+        """
+        self.broker.refusals[RequestCode.CONSUMER_SEND_MSG_BACK] = ResponseCode.SYSTEM_ERROR
+        self.broker.refusals[RequestCode.SEND_MESSAGE_V2] = ResponseCode.NO_PERMISSION
+        for fails_in_close in (False, True):
+            self.broker.offsets.clear()
+            box = GroupBox(self.broker)
+            box.start()
+            batch = self.take(box, 3)
+            queue_id = batch.held.queue.queue_id
+            box.member.succeed(batch.held, batch.messages[:1])
+            if fails_in_close:
+                box.tasks_later(100, box.member.fail, batch.held, batch.messages[1:])
+            else:
+                box.member.fail(batch.held, batch.messages[1:])
+                box.advance(1_000)
+            begin = box.clock.now_ms
+            box.run(box.member.close())
+            self.assertEqual(box.clock.now_ms - begin, 100 if fails_in_close else 0)
+            self.assertEqual(self.broker.offsets["g", "T", queue_id], 1)
+            again = GroupBox(self.broker)
+            again.start()
+            again.take_all()
+            [held] = [each for each in again.member.held.values() if each.queue == queue(queue_id)]
+            self.assertEqual([each.offset for each in held.window.running()][:2], [1, 2])
+            again.run(again.member.close(0))
+
+    def test_a_close_without_a_broker_waits_for_no_attempt(self) -> None:
+        """A broker that refuses connections holds up no close by a message that failed."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        del box.servers[BROKER]
+        box.cut(BROKER)
+        box.member.fail(batch.held, batch.messages)
+        box.advance(100)
+        begin = box.clock.now_ms
+        box.run(box.member.close())
+        self.assertLess(box.clock.now_ms - begin, 1_000)
+
     def test_a_handler_that_takes_too_long_has_its_message_sent_back(self) -> None:
         """Its late result does not count."""
         box = GroupBox(self.broker, consume_timeout_ms=60_000)
@@ -967,6 +1010,25 @@ class OrderTests(SynchronousTestCase):
         box.member.succeed(batch.held, batch.messages)
         box.advance(100)
         self.assertEqual(self.broker.locks, {})
+
+    def test_a_close_does_not_wait_for_the_dead_letters(self) -> None:
+        """A broker that refuses a dead message holds it up no longer than an answer takes."""
+        self.broker.refusals[RequestCode.CONSUMER_SEND_MSG_BACK] = ResponseCode.SYSTEM_ERROR
+        self.broker.refusals[RequestCode.SEND_MESSAGE_V2] = ResponseCode.NO_PERMISSION
+        for fails_in_close in (False, True):
+            box = GroupBox(self.broker, in_order=True, max_attempts=0)
+            box.start()
+            batch = box.member.take(1)
+            assert batch is not None
+            if fails_in_close:
+                box.tasks_later(100, box.member.fail, batch.held, batch.messages)
+            else:
+                box.member.fail(batch.held, batch.messages)
+                box.advance(1_000)
+            begin = box.clock.now_ms
+            box.run(box.member.close())
+            self.assertEqual(box.clock.now_ms - begin, 100 if fails_in_close else 0)
+            self.assertEqual((self.broker.offsets["g", "T", 0], self.broker.locks), (0, {}))
 
     def test_close_leaves_the_lock_of_a_handler_that_runs(self) -> None:
         """Another member would handle the same queue beside it."""
