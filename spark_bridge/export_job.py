@@ -10,7 +10,6 @@ Source: StreamingQuery, StreamingQueryProgress of PySpark 4.3.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -26,6 +25,7 @@ from twistmq.spark_bridge.executor_archive import send_package
 from twistmq.spark_bridge.export_folder import locked, remove_leftovers
 from twistmq.spark_bridge.export_plan import MESSAGES, ExportError, ExportPlan
 from twistmq.spark_bridge.export_sinks import start_writing, written_files
+from twistmq.spark_bridge.lag import source_lag
 
 __all__ = ["NO_WORKER", "STARTS", "ExportJob", "TableSummary", "end_session", "make_session",
            "waiting"]
@@ -233,14 +233,9 @@ class ExportJob:
 
 def waiting(source: Any) -> int | None:
     """Messages between where a micro-batch ended and where the queues ended; None: unknown."""
-    # Spark gives them as JSON, and "null" where the source was not asked: one that is done again.
-    ends, latest = (json.loads(source[name] or "null") for name in ("endOffset", "latestOffset"))
-    if ends is None or latest is None:
-        return None
-    left: int = sum(max(last - ends.get(topic, {}).get(broker, {}).get(queue, last), 0)
-                    for topic, brokers in latest.items() for broker, queues in brokers.items()
-                    for queue, last in queues.items())
-    return left
+    # Spark says nothing of them where the source was not asked: one that is done again.
+    lag = source_lag(source)
+    return None if lag is None else lag.total
 
 
 def _partition_of(path: Path, name: str) -> str:

@@ -178,7 +178,7 @@ class ExportJobTests(SynchronousTestCase):
         """Messages behind the end of a micro-batch; none where Spark does not know."""
         ends = '{"T":{"b":{"0":5,"1":7}}}'
         for end, latest, wanted in (
-                (ends, '{"T":{"b":{"0":9,"1":7}},"U":{"b":{"0":3}}}', 4), (ends, ends, 0),
+                (ends, '{"T":{"b":{"0":9,"1":7}},"U":{"b":{"0":3}}}', 7), (ends, ends, 0),
                 (ends, "null", None), (None, None, None), (ends, None, None)):
             self.assertEqual(waiting({"endOffset": end, "latestOffset": latest}), wanted)
 

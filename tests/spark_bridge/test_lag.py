@@ -1,0 +1,101 @@
+"""The lag of a query, computed from its progress."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
+from tests.spark_bridge.test_stream_source import StreamCase
+from tests.spark_bridge.topics import BROKER
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.lag import Lag, query_lag
+
+ENDS = {"t": {"a": {"0": 5, "1": 7}, "b": {"0": 9}}, "@last": {"t": {"a": {"0": [3, 4]}}}}
+LATEST = {"t": {"a": {"0": 9, "1": 7}}, "u": {"a": {"0": 3}}}
+#: Offsets of other formats: of Kafka, of files, of a rate source.
+OTHERS: tuple[Any, ...] = ({"t": {"0": 5}}, {"logOffset": 3}, 12)
+
+
+def progress(*sources: tuple[Any, Any]) -> dict[str, Any]:
+    """A progress as a dict, with the end and the latest offset of each source."""
+    return {"batchId": 3, "sources": [
+        {"description": "s", "startOffset": None, "endOffset": end, "latestOffset": latest}
+        for end, latest in sources]}
+
+
+class ProgressTests(SynchronousTestCase):
+    """What stands for a progress, without a query."""
+
+    def test_figures(self) -> None:
+        """The offsets behind: a queue that is gone has none, a new one has all it has."""
+        lag = query_lag(progress((ENDS, LATEST)))
+        assert lag is not None
+        self.assertEqual(lag.by_queue, {
+            MessageQueue("t", "a", 0): 4, MessageQueue("t", "a", 1): 0,
+            MessageQueue("u", "a", 0): 3})
+        self.assertEqual((lag.min, lag.max, lag.avg, lag.total), (0, 4, 7 / 3, 7))
+        self.assertEqual(lag.metrics(), {
+            "minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "4",
+            "avgOffsetsBehindLatest": str(7 / 3), "totalOffsetsBehindLatest": "7"})
+        self.assertEqual((Lag({}).min, Lag({}).max, Lag({}).avg, Lag({}).total), (0, 0, 0.0, 0))
+
+    def test_forms_of_a_progress(self) -> None:
+        """A dict, offsets as JSON within it, and all of it as JSON are the same."""
+        wanted = query_lag(progress((ENDS, LATEST)))
+        texts = progress((json.dumps(ENDS), json.dumps(LATEST)))
+        for form in (texts, json.dumps(texts), json.dumps(progress((ENDS, LATEST)))):
+            self.assertEqual(query_lag(form), wanted)
+        for wrong in ({}, {"sources": 3}, "[]", 7, None):
+            self.assertIn("neither a progress of a query nor its JSON", str(self.assertRaises(
+                ValueError, query_lag, wrong)))
+
+    def test_sources(self) -> None:
+        """Those of other formats are passed over, and several of ours are added up."""
+        others = [(other, other) for other in OTHERS]
+        more = ({"v": {"a": {"0": 1}}}, {"v": {"a": {"0": 2}}})
+        lag = query_lag(progress(*others, (ENDS, LATEST), more))
+        assert lag is not None
+        self.assertEqual(lag.total, 8)
+        self.assertIn("no source of the format rocketmq", str(self.assertRaises(
+            ValueError, query_lag, progress(*others))))
+
+    def test_not_known(self) -> None:
+        """Where Spark has no end or no latest offset the lag is not known, which is not 0."""
+        for end, latest in ((ENDS, None), (None, LATEST), (None, None), ("None", "None"),
+                            (json.dumps(ENDS), "null")):
+            self.assertIsNone(query_lag(progress((end, latest))))
+
+
+class QueryTests(StreamCase):
+    """A broker's queues, and a real query."""
+
+    def test_ends_that_brokers_say(self) -> None:
+        """With a client the progress needs no latest offset."""
+        ends = {"orders": {BROKER: {"0": 60, "1": 50, "3": 9}}}
+        lag = query_lag(progress((ends, None)), self.box.client)
+        assert lag is not None
+        self.assertEqual({queue.queue_id: behind for queue, behind in lag.by_queue.items()},
+                         {0: 10, 1: 0, 3: 21})
+
+    def test_a_query(self) -> None:
+        """The lag gets smaller with each micro-batch, and is 0 at the end."""
+        from tests.spark_bridge.session import run_to_end
+        from twistmq.spark_bridge.spark_api import HAS_READ_LIMITS
+
+        query = run_to_end(lambda: self.start(
+            subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=60))
+        found = [(each, query_lag(each)) for each in query.recentProgress if each["numInputRows"]]
+        if not HAS_READ_LIMITS:
+            self.assertEqual([lag for _, lag in found], [None])
+        else:
+            self.assertEqual([lag and lag.total for _, lag in found], [90, 30, 0])
+            lag = found[0][1]
+            assert lag is not None
+            self.assertEqual((len(lag.by_queue), lag.avg), (4, 22.5))
+            self.assertEqual(max(lag.by_queue.values()), lag.max)
+        asked = query_lag(found[-1][0], self.box.client)
+        assert asked is not None
+        self.assertEqual(asked.total, 0 if HAS_READ_LIMITS else 90)
