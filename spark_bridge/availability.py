@@ -30,14 +30,14 @@ from twistmq.client.blocking import Client
 from twistmq.client.core.pulling import pull_header
 from twistmq.client.errors import NoRoute, SendFailed
 
-__all__ = ["BUSY_CODES", "Bounds", "Deletions", "Look", "Patience", "Standing", "StillAway",
-           "Verdict", "is_passing", "reach_name_server"]
+__all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Standing",
+           "StillAway", "Verdict", "is_passing", "reach_name_server"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 #: Pauses between tries: they begin with ``fetchOffset.retryIntervalMs``, and double. A pause of
 #: zero would keep a core busy.
 _PAUSE_MIN_S: Final = 0.05
-_PAUSE_MAX_S: Final = 2.0
+PAUSE_MAX_S: Final = 2.0
 #: A broker that refuses a request with one of these may serve it in a moment.
 BUSY_CODES: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY})
@@ -109,13 +109,14 @@ class Patience:
         return 0.0 if self._since is None else time.monotonic() - self._since
 
     def pause(self, what: str, *, least_tries: int = 0, is_checking: bool = False,
-              is_away: bool = True) -> bool:
+              is_away: bool = True, pause_max_s: float = PAUSE_MAX_S) -> bool:
         """Wait before the next try.
 
         :param what: what is waited for, and why.
         :param least_tries: how many further tries there are however long they take.
         :param is_away: whether something is away; other failures have no more tries than these.
         :param is_checking: whether the wait is for a second look, which always takes place.
+        :param pause_max_s: the longest pause.
         :returns: False, without a pause, when the time is over.
         """
         self.failures += 1
@@ -128,7 +129,7 @@ class Patience:
         if left <= 0 and self.failures > least_tries and not is_checking:
             return False
         time.sleep(max(min(self._pause_s, left), _PAUSE_MIN_S))
-        self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+        self._pause_s = min(self._pause_s * 2, pause_max_s)
         return True
 
     def require(self, what: str, *, is_checking: bool = False) -> None:

@@ -192,8 +192,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its answer", least=1),
     _int("retryTimes", "2", _WRITES, "how often a send is tried again at least, on another broker "
          "if the row names no queue"),
-    _flag("waitStoreOK", "true", _WRITES, "wait until the broker has flushed a message, and send "
-          "it again if that timed out; false: do not wait"),
+    _flag("waitStoreOK", "true", _WRITES, "wait until the broker has flushed a message, and its "
+          "slave has it where the broker promises that, and send it again if that timed out: up to "
+          "retryTimes for the flush, up to serverWaitMs for a slave that is away, with pauses that "
+          "grow to 15 s; false: do not wait"),
     _int("maxMessageSize", "4194304", _WRITES, "bytes of a body at most, as the broker's setting "
          "maxMessageSize", least=1, most=16_000_000),
     _int("compressThreshold", "", _WRITES, "bodies of at least this many bytes are compressed "

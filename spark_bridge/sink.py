@@ -34,7 +34,13 @@ from twistmq.client.core.sending import RETRY_CODES
 from twistmq.client.core.unique_id import process_ids
 from twistmq.client.messages import SendResult
 from twistmq.client.producer import Producer
-from twistmq.spark_bridge.availability import Look, Patience, is_passing, reach_name_server
+from twistmq.spark_bridge.availability import (
+    PAUSE_MAX_S,
+    Look,
+    Patience,
+    is_passing,
+    reach_name_server,
+)
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.options import OptionError, Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
@@ -50,6 +56,11 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_BYTES: Final = 1 << 20
 #: The producer's own bound on bytes under way: the window is the sink's.
 _BYTES_MAX: Final = 1 << 40
+#: The answers of a master that has stored rows and waits for a slave that is away.
+_WITHOUT_SLAVE: Final = frozenset({
+    ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE})
+#: The longest pause before these are sent again: each try stores them once more.
+_SLAVE_PAUSE_MAX_S: Final = 15.0
 
 
 class WriteFailed(RuntimeError):
@@ -83,8 +94,10 @@ class _Failure:
     why: str
     #: A refusal that is for good.
     refusal: RequestRefused | None = None
-    #: Whether the broker or a name server is away.
+    #: Whether the broker, its slave or a name server is away.
     is_away: bool = False
+    #: Whether the rows are stored, less safely than they should be.
+    is_stored: bool = False
 
 
 class Sender:
@@ -245,7 +258,8 @@ class Sender:
             is_late = patience.failures == 0 and sending.sent_s < self._back_s
             if not is_late and not patience.pause(
                     f"topic {rows[0].message.topic}: {failure.why}", least_tries=retries,
-                    is_away=failure.is_away):
+                    is_away=failure.is_away,
+                    pause_max_s=_SLAVE_PAUSE_MAX_S if failure.is_stored else PAUSE_MAX_S):
                 raise self._error(rows[0], f"{failure.why}, tried {patience.failures} times",
                                   len(rows))
             queues = self._queues(rows, again=True)
@@ -267,7 +281,8 @@ class Sender:
         except BrokerError as error:
             return _Failure(str(error), is_away=is_passing(error))
         if self._waits and not result.safe:
-            return _Failure(f"stored, but {ResponseCode(result.code).name}")
+            return _Failure(f"stored, but {ResponseCode(result.code).name}",
+                            is_away=result.code in _WITHOUT_SLAVE, is_stored=True)
         self.acknowledged += len(sending.rows)
         return None
 

@@ -93,6 +93,18 @@ class SenderTests(SynchronousTestCase):
             self.assertEqual(self.sent(rows_of("t", bodies), batchSize="10"), 100)
             self.assertEqual(set(self.all_taken()), set(bodies), msg=str(failures))
 
+    def test_a_slave_that_is_away_is_waited_for(self) -> None:
+        """A restart of a synchronous pair takes more than a few tries."""
+        for code in (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE):
+            self.taken.update(a=[], b=[])
+            self.failures = [code] * 4
+            self.assertEqual(self.sent(rows_of("t", [b"1"])), 1)
+            self.assertEqual(self.all_taken(), [b"1"])
+        self.failures = [ResponseCode.SLAVE_NOT_AVAILABLE] * 4
+        error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", [b"1"]),
+                                      serverWaitMs="0"))
+        self.assertIn("stored, but SLAVE_NOT_AVAILABLE, tried 3 times", error)
+
     def test_not_waited_for(self) -> None:
         """With waitStoreOK=false what is stored is not sent again."""
         self.failures = [ResponseCode.FLUSH_DISK_TIMEOUT]
