@@ -14,6 +14,8 @@ import os
 import stat
 from typing import Final
 
+from twistmq.broker.api.store import read_named
+
 __all__ = ["AclFolder"]
 
 _ENDINGS: Final = (".yml", ".yaml")
@@ -40,7 +42,7 @@ class AclFolder:
         """
         left_out = {self.default_file, os.path.join(self._directory, _TOOLS_FILE)}
         found = sorted(self._below() - left_out)
-        return [*found, *([self.default_file] if os.path.isfile(self.default_file) else [])]
+        return [*found, *([self.default_file] if os.path.exists(self.default_file) else [])]
 
     def _below(self) -> set[str]:
         found: set[str] = set()
@@ -55,8 +57,7 @@ class AclFolder:
     def read(self, path: str) -> bytes:
         """A file's bytes, none when it is not there; :raises OSError: when it cannot be read."""
         try:
-            with open(path, "rb") as stream:
-                return stream.read()
+            return read_named(path)
         except FileNotFoundError:
             return b""
 

@@ -11,6 +11,7 @@ from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.store.regular_file import read_named
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.broker.store.stored_records import TagsCode
 
@@ -29,5 +30,6 @@ __all__ = [
     "TagsCode",
     "is_address",
     "list_segments",
+    "read_named",
     "segment_path",
 ]

@@ -31,6 +31,7 @@ from typing import Any, Final, Literal, Self
 from twistmq.broker.config.apache_settings import UNREAD
 from twistmq.broker.config.properties_file import decode_properties, parse_properties, with_changes
 from twistmq.broker.errors import SettingsError, SettingUnavailable
+from twistmq.broker.store.regular_file import NEW_FILE, named_kind, open_regular, read_named
 from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
 
 __all__ = ["INT_MAX", "LONG_MAX", "OWN_FILE", "OfEach", "Setting", "SettingCheck", "SettingKind",
@@ -553,9 +554,10 @@ def _shown(row: Setting, value: SettingValue) -> str:
 
 
 def _read(file: str) -> tuple[str, str]:
+    if kind := named_kind(file):
+        raise SettingsError(f"settings file {file}: it is {kind}, and not a regular file")
     try:
-        with open(file, "rb") as stream:
-            return decode_properties(stream.read())
+        return decode_properties(read_named(file))
     except OSError as error:
         raise SettingUnavailable(f"settings file {file}: {error.strerror}") from None
 
@@ -563,7 +565,7 @@ def _read(file: str) -> tuple[str, str]:
 def _replace(file: str, data: bytes, *, keep_old: bool) -> None:
     try:
         os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-        with open(f"{file}.tmp", "wb") as stream:
+        with open(open_regular(f"{file}.tmp", NEW_FILE), "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import sys
 
-from twistmq.client.commands import EXIT_USAGE, NAMES, command_named
-
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line of this process; :returns: the exit status."""
     words = sys.argv[1:]
+    from twistmq.broker.edge.first_signals import SERVERS, hold_signals
+
+    if words and words[0] in SERVERS:
+        hold_signals()
+    from twistmq.client.commands import EXIT_USAGE, NAMES, command_named
+
     if words and words[0] in NAMES:
         from twistmq.client.commands.common import run_command
 

@@ -148,7 +148,14 @@ def _store_folders(settings: Settings) -> None:
 
 
 def _store_files(settings: Settings) -> None:
-    """:raises StoreDamaged, SettingsError: when files are missing, or of another size."""
+    """:raises StoreError, SettingsError: when files are missing, of another size, or are none."""
+    try:
+        _check_store_files(settings)
+    except OSError as error:
+        raise StoreError(f"the store cannot be opened: {error}") from error
+
+
+def _check_store_files(settings: Settings) -> None:
     store, running = settings.store_settings(), settings.running
     name = "storePathCommitLog"
     is_own = running is not None and is_own_store(settings)

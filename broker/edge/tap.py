@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import faulthandler
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService
 from twisted.internet.error import ReactorNotRunning
@@ -32,6 +31,7 @@ from twistmq.broker.edge.command_line import (
     put_ports,
     version_text,
 )
+from twistmq.broker.edge.first_signals import MEANINGLESS, hang_up, print_stacks_at_sigquit
 from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.edge.readiness import notify_stopping
 from twistmq.broker.edge.starter import Starter
@@ -41,9 +41,6 @@ from twistmq.broker.supervisor.child_command import ChildCommand, child_command
 __all__ = ["Options", "handle_signals", "makeService", "make_starter", "process_reactor", "run"]
 
 _log = Logger()
-
-#: Signals that mean nothing to a server.
-_MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def make_starter(
@@ -92,27 +89,28 @@ def handle_signals(reactor: Any) -> None:
     is closed sends; ``nohup`` has it ignored, and it stays so. SIGQUIT prints what each thread
     does. SIGUSR1 and SIGUSR2 have no meaning here and are logged.
     """
-    _stop_at_signals(reactor, [signal.SIGTERM, signal.SIGINT, *_hang_up()])
-    _print_stacks_at_sigquit()
-
-    def ignored(number: int, _: object) -> None:
-        reactor.callFromThread(lambda: _log.info(
-            "{name} received: it has no meaning here", name=signal.Signals(number).name))
-
-    for number in _MEANINGLESS:
-        signal.signal(number, ignored)
+    _stop_at_signals(reactor, [signal.SIGTERM, signal.SIGINT, *hang_up()])
+    print_stacks_at_sigquit()
+    for number in MEANINGLESS:
+        signal.signal(number, _Logged(reactor))
 
 
-def _hang_up() -> list[signal.Signals]:
-    """SIGHUP, unless it is ignored."""
-    return [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+class _Logged:
+    """The handler of a signal that has no meaning: it logs the signal.
 
+    It is false, because ``twistd`` takes SIGUSR1 for its log file only if the present handler is.
+    """
 
-def _print_stacks_at_sigquit() -> None:
-    # At its own end the interpreter puts back what was there before: not what ends a process.
-    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed output of errors
-        faulthandler.register(signal.SIGQUIT, all_threads=True)
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._reactor.callFromThread(
+            lambda: _log.info("{name} received: it has no meaning here",
+                              name=signal.Signals(number).name))
 
 
 def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
@@ -123,8 +121,7 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
     signal without a meaning. systemd, and a supervisor, may both send one.
     """
     def stop(name: str) -> None:
-        for each in (*numbers, *_MEANINGLESS):
-            signal.signal(each, signal.SIG_IGN)
+        _ignore((*numbers, *MEANINGLESS))
         _log.info("{name} received, stopping", name=name)
         with contextlib.suppress(ReactorNotRunning):
             reactor.stop()
@@ -140,6 +137,12 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
 
     for number in numbers:
         signal.signal(number, received)
+
+
+def _ignore(numbers: Sequence[signal.Signals]) -> None:
+    """Ignore signals until the process ends."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class VersionOptions(usage.Options):
@@ -257,6 +260,13 @@ def makeService(options: Options) -> IService:
     daemon."""
     server = options.subOptions
     assert isinstance(server, ServerOptions)
+    # First, because the rest takes a while. SIGTERM and SIGINT are twistd's, which stops at them,
+    # and so is SIGUSR1 where it has a log file, of which it begins another one.
+    _stop_at_signals(process_reactor(), hang_up())
+    print_stacks_at_sigquit()
+    for number in MEANINGLESS:
+        signal.signal(number, _Logged(process_reactor()))
+    process_reactor().addSystemEventTrigger("before", "shutdown", _ignore, MEANINGLESS)
     with _settings_errors_printed():
         starter = make_starter(process_reactor(), server.kind, server.settings, server.command,
                                prints=False)
@@ -272,8 +282,4 @@ def makeService(options: Options) -> IService:
     atexit.register(end)
     parent = MultiService()
     starter.service.setServiceParent(parent)
-    # The others are twistd's: SIGTERM and SIGINT stop, SIGUSR1 begins another log file.
-    process_reactor().callWhenRunning(
-        lambda: _stop_at_signals(process_reactor(), _hang_up()))
-    _print_stacks_at_sigquit()
     return parent

@@ -47,6 +47,7 @@ from twistmq.broker.net.tls_options import (
     TlsClientOptions,
     TlsServerOptions,
 )
+from twistmq.broker.store.regular_file import read_named
 
 __all__ = ["ClientCreator", "ServerCreator", "describe", "layer_maker", "secure_factory"]
 
@@ -105,8 +106,7 @@ class _Credentials:
 
 def _read(setting: str, path: str) -> bytes:
     try:
-        with open(path, "rb") as stream:
-            return stream.read()
+        return read_named(path)
     except OSError as error:
         raise SettingUnavailable(f"{setting}: {path}: {error.strerror}") from None
 

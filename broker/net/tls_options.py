@@ -19,6 +19,7 @@ from typing import Final
 from twistmq.broker.config.properties_file import decode_properties, parse_properties
 from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.store.regular_file import read_named
 
 __all__ = ["DISABLED", "ENFORCING", "NONE", "OPTIONAL", "PERMISSIVE", "REQUIRE", "KeyFiles",
            "TlsClientOptions", "TlsServerOptions", "signature", "tls_client_options",
@@ -135,8 +136,7 @@ def _read_file(settings: Settings) -> dict[str, SettingValue]:
     """
     path = settings.text("tls.config.file")
     try:
-        with open(path, "rb") as stream:
-            text, _ = decode_properties(stream.read())
+        text, _ = decode_properties(read_named(path))
     except OSError as error:
         if settings.is_given("tls.config.file"):
             raise settings.error("tls.config.file",

@@ -17,7 +17,6 @@ import mmap
 import os
 import resource
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -26,15 +25,18 @@ from zope.interface import implementer
 
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
-from twistmq.broker.store.regular_file import file_kind, open_regular, read_regular
+from twistmq.broker.store.regular_file import (
+    NEW_FILE,
+    open_regular,
+    read_regular,
+    require_regular,
+)
 
 __all__ = ["DirectoryLock", "RealDisk", "RealFile"]
 
 #: Bytes that clear_from and rewrite write at a time.
 _CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: Flags that make a file, or make it empty.
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 #: The errors of a lock that another process holds.
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 #: Linux's sync_file_range(descriptor, offset, size, flags); None on other systems.
@@ -225,7 +227,7 @@ class RealDisk:
     def write_file(self, path: str, data: bytes) -> None:
         """See IStoreIO."""
         try:
-            with open(open_regular(path, _NEW), "wb", buffering=0) as file:
+            with open(open_regular(path, NEW_FILE), "wb", buffering=0) as file:
                 file.write(data)
         except OSError as error:
             raise _full_or_same(error, path) from error
@@ -234,7 +236,7 @@ class RealDisk:
         """See IStoreIO."""
         temporary = path + ".tmp"
         try:
-            with open(open_regular(temporary, _NEW), "wb", buffering=0) as file:
+            with open(open_regular(temporary, NEW_FILE), "wb", buffering=0) as file:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
@@ -275,10 +277,7 @@ class RealDisk:
     def file_size(self, path: str) -> int:
         """See IStoreIO."""
         state = os.stat(path)
-        kind = file_kind(state.st_mode)
-        if kind:
-            number = errno.EISDIR if stat.S_ISDIR(state.st_mode) else errno.ENOENT
-            raise OSError(number, f"it is {kind}, and not a regular file", path)
+        require_regular(state.st_mode, path)
         return state.st_size
 
     def modified_ms(self, path: str) -> int:

@@ -12,7 +12,11 @@ import stat
 from pathlib import Path
 from typing import Final
 
-__all__ = ["file_kind", "open_regular", "read_regular"]
+__all__ = ["NEW_FILE", "file_kind", "named_kind", "open_regular", "read_named", "read_regular",
+           "require_regular"]
+
+#: Flags that make a file, or make it empty.
+NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"),
@@ -33,14 +37,14 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o666) 
     :raises OSError: when it cannot be opened, or is not a regular file.
     """
     try:
-        _require_regular(os.stat(path).st_mode, path)
+        require_regular(os.stat(path).st_mode, path)
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
         # Another file may have taken its place.
-        _require_regular(os.fstat(descriptor).st_mode, path)
+        require_regular(os.fstat(descriptor).st_mode, path)
     except OSError:
         os.close(descriptor)
         raise
@@ -60,7 +64,39 @@ def read_regular(path: str | Path, size_max: int | None = None) -> bytes:
         return file.readall()
 
 
-def _require_regular(mode: int, path: str | Path) -> None:
+def named_kind(path: str | Path) -> str:
+    """What a file is that a user names in a setting; empty when it can be read.
+
+    The null device can be read, and so can a pipe that is already open in this process: a shell
+    gives one for ``<(command)``. A named pipe would wait for a writer that may never come.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return ""  # Opening it says why it cannot be read.
+    target = os.path.realpath(path)
+    if target == os.devnull or (stat.S_ISFIFO(mode) and target.startswith("/proc/")):
+        return ""
+    return file_kind(mode)
+
+
+def read_named(path: str | Path) -> bytes:
+    """Read a whole file that a user names in a setting.
+
+    :raises OSError: when it cannot be read, or is something else; see :func:`named_kind`.
+    """
+    if named_kind(path):
+        return read_regular(path)  # It raises the error.
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def require_regular(mode: int, path: str | Path) -> None:
+    """Refuse what is not a regular file.
+
+    :param mode: as ``os.stat`` gives it.
+    :raises OSError: when it is something else; the text says what.
+    """
     kind = file_kind(mode)
     if kind:
         number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL

@@ -29,6 +29,9 @@ def _stop_without_supervisor() -> None:
 def run() -> int:
     """Run the command line; :returns: the exit status."""
     os.setpgid(0, 0)
+    from twistmq.broker.edge.first_signals import hold_signals
+
+    hold_signals()
     from twistmq.broker.edge.command_line import main
     from twistmq.broker.edge.readiness import NOTIFY_SOCKET
 

@@ -17,17 +17,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from twistmq.acl.errors import AclError
+from twistmq.acl.folder import AclFolder
+from twistmq.acl.table import AccountTable
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge.boot import broker_settings, exit_status
+from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.edge.doctor.findings import Level, as_json, as_table, warning
 from twistmq.broker.edge.doctor.store_checks import store_findings
+from twistmq.broker.edge.services import load_hooks
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.inspect.files import Reader, Segments, segment_sizes
 from twistmq.broker.store.inspect.index_view import IndexView
-from twistmq.broker.store.regular_file import open_regular, read_regular
+from twistmq.broker.store.regular_file import open_regular, read_named, read_regular
+from twistmq.broker.wire.record import MessageRecord
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
 #: What begins a terminal's title, and what turns text red, by seven bits and by eight.
@@ -157,6 +166,97 @@ class FilesTests(HostileCase):
             texts = [each.text for each in found if each.level is not Level.OK]
             self.assertTrue(any(str(path) in text and "a named pipe" in text for text in texts),
                             msg=str(texts))
+
+
+class StartTests(TestCase):
+    """The starts of a broker with its plugins."""
+
+    def service(self, root: Path) -> BrokerService:
+        settings = broker_settings(None, {
+            "listenPort": "0", "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1",
+            "namesrvAddr": "", "storePathRootDir": str(root), "log.dir": str(root.parent),
+            "mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "40", "maxIndexNum": "160",
+            "mappedFileSizeConsumeQueue": "6000"})
+        return BrokerService(reactor, settings, load_hooks(settings))
+
+    async def start(self, root: Path) -> BaseException | None:
+        """Start and stop a broker; :returns: why it did not start."""
+        service = self.service(root)
+        service.startService()
+        try:
+            await service.started
+        except Exception as error:
+            return error
+        finally:
+            await service.stopService()
+        return None
+
+    async def test_what_has_the_place_of_a_file(self) -> None:
+        """The start ends at once, with the status of a store that cannot be loaded."""
+        whole = Path(self.mktemp()).absolute() / "store"
+        service = self.service(whole)
+        service.startService()
+        await service.started
+        service.kernel.store.append([MessageRecord(
+            "T", 0, b"x", "KEYS\x01k\x02", 0, bytes(8), bytes(8), ["k"], 0)])
+        await service.stopService()
+        first = {folder: min((whole / folder).rglob("[0-9]*[0-9]"), key=lambda p: -len(p.parts))
+                 for folder in ("commitlog", "consumequeue", "index")}
+        names = [*(str(path.relative_to(whole)) for path in first.values()),
+                 "checkpoint", "abort", "lock", "config/topics.json", "config/timercheck",
+                 "timerwheel", "commitlog", "consumequeue", "index", "config"]
+        for name in names:
+            for kind, make in STRANGE.items():
+                if kind == "a link that leads nowhere" or (
+                        kind == "a folder" and not (whole / name).is_file()):
+                    continue
+                root = Path(self.mktemp()).absolute() / "store"
+                shutil.copytree(whole, root)
+                path = root / name
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+                make(path)
+                error = await self.start(root)
+                assert error is not None, f"{kind} {name}"
+                self.assertEqual(exit_status(error), 253, msg=f"{kind} {name}: {error!r}")
+                self.assertIn(str(path), str(error))
+                if (whole / name).is_file():
+                    self.assertIn(kind, str(error))
+
+
+class SettingsFilesTests(SynchronousTestCase):
+    """Files that settings name."""
+
+    def test_a_settings_file(self) -> None:
+        """It is refused and nothing is waited for."""
+        for kind, make in STRANGE.items():
+            if kind == "a link that leads nowhere":
+                continue
+            path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+            make(path)
+            error = self.assertRaises(SettingsError, broker_settings, str(path), {})
+            self.assertEqual(exit_status(error), 253)
+            self.assertIn(f"{path}: it is {kind}", str(error))
+
+    def test_what_a_shell_gives(self) -> None:
+        """A pipe that is open already is read, and so is the null device."""
+        ours, theirs = os.pipe()
+        self.addCleanup(os.close, ours)
+        os.write(theirs, b"brokerName=piped\n")
+        os.close(theirs)
+        self.assertEqual(broker_settings(f"/dev/fd/{ours}", {}).text("brokerName"), "piped")
+        self.assertEqual(read_named(os.devnull), b"")
+
+    def test_accounts(self) -> None:
+        """A pipe in place of the accounts does not pass for a broker without accounts."""
+        home = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        (home / "conf").mkdir(parents=True)
+        os.mkfifo(home / "conf" / "plain_acl.yml")
+        folder = AclFolder(str(home), "conf/plain_acl.yml")
+        table = AccountTable(folder, lambda: 0)
+        self.assertIn("a named pipe", str(self.assertRaises(AclError, table.load)))
 
 
 class NamesTests(HostileCase):

@@ -1,0 +1,58 @@
+"""The signals of a server's process before it serves.
+
+The modules of a server take a second to load on a slow host, and a signal that arrives meanwhile
+must not end the process as if it had crashed. This module imports next to nothing, so that it can
+run before them.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+from typing import Final
+
+__all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at_sigquit"]
+
+#: The commands that run a server.
+SERVERS: Final = ("broker", "namesrv", "up")
+#: Signals that mean nothing to a server.
+MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+def hold_signals() -> None:
+    """Handle signals until ``tap.handle_signals`` does, which is before anything is opened.
+
+    SIGTERM, SIGINT and SIGHUP end the process at once with status 0, because there is nothing to
+    stop yet. Others do nothing, except that SIGQUIT prints what each thread does.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, *hang_up()):
+        signal.signal(number, _end)
+    for number in MEANINGLESS:
+        signal.signal(number, _pass)
+    print_stacks_at_sigquit()
+
+
+def hang_up() -> list[signal.Signals]:
+    """SIGHUP, unless it is ignored, as ``nohup`` has it."""
+    return [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+
+
+def print_stacks_at_sigquit() -> None:
+    """Have SIGQUIT print what each thread does."""
+    # At its own end the interpreter puts back what was there before: not what ends a process.
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed output of errors
+        faulthandler.register(signal.SIGQUIT, all_threads=True)
+
+
+def _end(number: int, frame: object) -> None:
+    # An exception could be caught by whatever is being imported.
+    os._exit(0)
+
+
+def _pass(number: int, frame: object) -> None:
+    """Do nothing; children do not inherit this, as they would that a signal is ignored."""

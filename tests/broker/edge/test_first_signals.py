@@ -1,0 +1,94 @@
+"""Signals that arrive while the modules of a server are still being loaded."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+from twisted.trial.unittest import SynchronousTestCase
+
+#: A program that sends signals to itself at each import from that of one module on, and prints the
+#: name of the first module.
+PROGRAM = """
+import os, sys
+first, numbers, main, *sys.argv = sys.argv[1:]
+seen = []
+def at_import(event, arguments):
+    if event != "import" or (not seen and first not in ("", arguments[0])):
+        return
+    if not seen:
+        print(arguments[0], flush=True)
+    seen.append(arguments[0])
+    for number in numbers.split():
+        os.kill(os.getpid(), int(number))
+if main == "twistd":
+    from twisted.scripts.twistd import run as main
+else:
+    from twistmq.broker.edge import entry, first_signals
+    main = entry.main
+sys.addaudithook(at_import)
+sys.exit(main())
+"""
+
+
+class FirstSignalsTests(SynchronousTestCase):
+    """Whole processes."""
+
+    def program(self, first: str, numbers: list[signal.Signals], *arguments: str,
+                **more: object) -> subprocess.Popen[str]:
+        name, *settings = arguments
+        found = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, first,
+             " ".join(str(int(number)) for number in numbers), name, name, *settings],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)  # type: ignore[call-overload]
+        self.addCleanup(found.communicate)
+        self.addCleanup(found.kill)
+        return found  # type: ignore[no-any-return]
+
+    def settings(self) -> list[str]:
+        folder = self.mktemp()  # type: ignore[no-untyped-call]
+        return ["listenPort=0", "bindAddress=127.0.0.1", f"log.dir={folder}",
+                f"kvConfigPath={folder}/kv.json", f"configStorePath={folder}/ns.properties"]
+
+    def test_signals_without_a_meaning(self) -> None:
+        """They do not end a server that starts, whichever way it is run."""
+        for first, arguments in (("", ("twistmq", "namesrv")),
+                                 ("twistmq.broker.edge.services",
+                                  ("twistd", "-n", "--pidfile=", "twistmq", "namesrv"))):
+            numbers = [signal.SIGUSR1, signal.SIGUSR2]
+            process = self.program(first, numbers, *arguments, *self.settings())
+            assert process.stdout is not None
+            out = ""
+            while "boot success" not in out:
+                line = process.stdout.readline()
+                self.assertTrue(line, msg=f"{arguments}: {out}{process.poll()}")
+                out += line
+            process.send_signal(signal.SIGTERM)
+            rest, err = process.communicate()
+            # After its stop twistd ends by the signal that stopped it.
+            status = -signal.SIGTERM if arguments[0] == "twistd" else 0
+            self.assertEqual(process.returncode, status, msg=f"{arguments}: {out}{rest}{err}")
+
+    def test_a_terminal_that_is_closed(self) -> None:
+        """It ends a server that starts as a stop does, and so do the others that stop one."""
+        for first, arguments in (("", ("twistmq", "up", "--data", self.mktemp())),
+                                 ("twistmq.broker.edge.services",
+                                  ("twistd", "-n", "--pidfile=", "twistmq", "namesrv",
+                                   *self.settings()))):
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                if number is not signal.SIGHUP and arguments[0] == "twistd":
+                    continue  # these are twistd's
+                process = self.program(first, [number], *arguments)
+                out, err = process.communicate()
+                self.assertEqual(process.returncode, 0, msg=f"{arguments} {number}: {out}{err}")
+                self.assertNotIn("Traceback", out + err)
+
+    def test_nohup(self) -> None:
+        """A signal that is ignored stays so."""
+        process = self.program(
+            "", [signal.SIGHUP], "twistmq", "namesrv", "-p",
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, msg=err)
+        self.assertIn("listenPort=9876", out)
