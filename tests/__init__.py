@@ -6,9 +6,11 @@ What is here holds under trial and under pytest; what only pytest needs is in ``
 from hypothesis import settings
 
 from tests import time_limit
+from tests.draw import examples
 
-# A slow machine is no failure: speed is measured in tests/bench, never in a test.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# A slow machine is no failure: speed is measured in tests/bench, never in a test. A whole run has
+# the 100 examples of each property that are hypothesis's own choice.
+settings.register_profile("twistmq", deadline=None, max_examples=examples(100))
+settings.load_profile("twistmq")
 
 time_limit.install()

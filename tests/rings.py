@@ -1,11 +1,10 @@
 """The rings of the suite: which tests run when, by folder and file.
 
 Each test is in one ring. README's test command runs ``unit``, ``golden``, ``hostile`` and
-``clients``; ``.ci/run`` adds ``source`` beside lint and types, and then ``crash``, ``install``,
-``spark`` and ``interop``. A test of the ring
-``unit`` is also ``fast`` unless its file is in ``SLOW``. ``tests/conftest.py`` makes pytest markers
-of the rings; ``python -m tests.rings`` prints the modules of ``fast``, for trial;
-``tests/README.md`` is the page.
+``clients``; ``.ci/run`` adds ``source`` beside lint and types, and then ``long``, ``crash``,
+``install``, ``spark`` and ``interop``. A test of the ring ``unit`` is also ``fast`` unless its file
+is in ``SLOW``. ``tests/conftest.py`` makes pytest markers of the rings; ``python -m tests.rings``
+prints the modules of ``fast``, for trial; ``tests/README.md`` is the page.
 
 Tests of one module share servers by ``tests/interop/kept.py``. Files that share a thing of the
 whole process, the Spark session, are in ``TOGETHER``: one worker of xdist runs them all.
@@ -17,7 +16,7 @@ import ast
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CLIENTS", "LINT", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "SWEEPS", "TOGETHER",
+__all__ = ["ELSEWHERE", "LINT", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "TOGETHER",
            "fast_modules", "is_wanted", "marks_of", "ring_of", "share_of"]
 
 #: The rings, with a line for the page and for pytest's ``--markers``.
@@ -27,6 +26,7 @@ RINGS: Final = {
     "golden": "files, frames and answers captured from Apache's servers",
     "hostile": "attacks on running servers beside a good client",
     "clients": "one short round with each foreign client",
+    "long": "of the same parts: costs of many, processes for each case, and waits of seconds",
     "crash": "ends of processes, pairs of brokers, sweeps of settings, and simulations",
     "install": "packages that are built, installed and removed",
     "spark": "the Spark bridge with a running Spark",
@@ -35,20 +35,71 @@ RINGS: Final = {
 #: The ring that ``.ci/run`` runs beside lint and types: it reads every file of the tree.
 LINT: Final = "source"
 #: The rings that ``.ci/run`` runs at its end. README's test command leaves out these and ``LINT``.
-OUTER: Final = ("crash", "install", "spark", "interop")
-#: The short rounds, by file and test.
-CLIENTS: Final = {
-    "interop/test_rounds.py": (
-        "test_java_client_5", "test_java_client_4", "test_go_client", "test_python_client"),
-    "interop/test_admin_round.py": (
-        "test_java_admin_client_5_3_3_administers_our_broker",),
-}
-#: Tests that sweep through every moment or every loss of a life, by file: the ring ``crash``, while
-#: the other tests of their files are in the ring of the folder.
-SWEEPS: Final = {
-    "broker/store/test_batch_files.py": ("test_losses_of_power",),
-    "plugins/ha/test_receiver.py": ("test_cut_at_every_byte", "test_parts_of_random_sizes"),
-    "plugins/timer/test_store_check.py": ("test_no_finding_at_any_moment_of_a_life",),
+OUTER: Final = ("long", "crash", "install", "spark", "interop")
+#: Tests of another ring than their file, by ring, file and name.
+ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    # The short rounds.
+    "clients": {
+        "interop/test_rounds.py": ("test_java_client_5", "test_go_client", "test_python_client"),
+    },
+    # Sweeps through every moment or every loss of a life, and attacks that take many starts.
+    "crash": {
+        "broker/store/test_batch_files.py": ("test_losses_of_power",),
+        "hostile/test_clocks.py": ("test_input_that_came_meanwhile_is_read_before_silence_counts",),
+        "hostile/test_full_disk.py": ("test_logs_tables_and_store_on_the_full_disk",),
+        "hostile/test_full_tables.py": ("test_groups_go_on", "test_group_locks"),
+        "hostile/test_gone_files.py": (
+            "test_log_file_is_cut", "test_log_folder_is_renamed", "test_store_is_removed"),
+        "hostile/test_name_server.py": ("test_they_come_and_go",),
+        "hostile/test_start.py": (
+            "test_commit_log_is_elsewhere", "test_commit_log_is_locked", "test_few_open_files",
+            "test_file_in_the_way", "test_files_in_the_way_in_a_store",
+            "test_namesrv_port_in_use", "test_nothing_may_be_written",
+            "test_several_folders_for_the_log", "test_store_that_may_only_be_read",
+            "test_vip_port_in_use", "test_wrong_contents"),
+        "plugins/ha/test_receiver.py": ("test_cut_at_every_byte", "test_parts_of_random_sizes"),
+        "plugins/timer/test_store_check.py": ("test_no_finding_at_any_moment_of_a_life",),
+    },
+    "long": {
+        "broker/admin/test_messages.py": ("test_by_key", "test_by_id"),
+        "broker/edge/test_clock.py": ("test_blocks_that_grow_side_by_side_leave_no_holes",),
+        "broker/edge/test_command_line.py": (
+            "test_a_closed_terminal_ends_it_cleanly_and_other_signals_do_not_end_it",
+            "test_a_setting_that_a_plugin_refuses_at_its_start",
+            "test_ctrl_c_ends_as_cleanly_as_sigterm",
+            "test_many_signals_end_it_as_cleanly_as_one", "test_plugin_that_is_left_out",
+            "test_port_in_use", "test_twistd_prints",
+            "test_twistd_runs_the_same_services_and_stops_them", "test_twistd_start_fails"),
+        "broker/edge/test_store_commands.py": ("test_nobody_reads",),
+        "broker/namesrv/test_changes.py": ("test_nothing_is_read", "test_nothing_waits"),
+        "broker/net/test_limits.py": ("test_cost_of_many",),
+        "broker/net/test_run_queue.py": ("test_cost_of_many",),
+        "broker/request/test_client_requests.py": ("test_one_join",),
+        "broker/request/test_persisted_table.py": ("test_cost_of_many_rows",),
+        "broker/request/test_pull_hold.py": ("test_cost_of_other_tags",),
+        "broker/request/test_waiting_by_tag.py": ("test_cost_of_leaving",),
+        "broker/scheduling/test_scheduler.py": ("test_cost_of_many_owners",),
+        "broker/store/test_segment_files.py": ("test_cost_of_many",),
+        "broker/testing/test_running.py": (
+            "test_the_fixture_works_in_plain_functions_and_imports_late",
+            "test_the_package_is_lazy"),
+        "client/test_commands.py": (
+            "test_a_member_that_is_killed_has_printed_what_it_acknowledged",
+            "test_messages_that_may_be_stored_are_told_from_those_that_are_not",
+            "test_the_program_loads_no_server_for_a_command_of_the_client"),
+        "client/test_damaged.py": (
+            "test_a_pop_consumer", "test_a_pull_consumer", "test_an_asyncio_consumer",
+            "test_the_command"),
+        "client/test_pop_consumer.py": (
+            "test_a_slow_handler_has_its_message_once_and_a_failed_one_comes_again",),
+        "client/testing/test_pop_cluster.py": ("test_faults_lose_no_message",),
+        "plugins/metrics/test_exporter.py": ("test_library_is_missing", "test_nothing_is_imported"),
+        "plugins/pop/test_hold.py": ("test_cost_of_many", "test_cost_of_other_tags"),
+        "test_time_limit.py": (
+            "test_blocking_calls_and_tests_that_run_the_reactor", "test_workers",
+            "test_what_no_alarm_interrupts"),
+        "transaction/test_recent.py": ("test_cost_of_many",),
+    },
 }
 #: Files and folders of a ring, relative to this folder; the longest that fits decides.
 _PLACES: Final = {
@@ -71,6 +122,8 @@ _PLACES: Final = {
     "test_setup.py": "install",
     "broker/edge/test_first_signals.py": "crash",
     "broker/edge/test_setting_sweep.py": "crash",
+    "client/test_back_pressure.py": "long",
+    "hostile/test_full_slave.py": "crash",
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",
     "broker/store/test_simulation_mutations.py": "crash",
@@ -81,6 +134,7 @@ _PLACES: Final = {
     "client/test_simulation_mutations.py": "crash",
     "plugins/ha/test_acting_pair.py": "crash",
     "plugins/ha/test_kills.py": "crash",
+    "plugins/ha/test_pair.py": "long",
     "plugins/ha/test_pair_roles.py": "crash",
     "plugins/ha/test_quiet.py": "crash",
     "plugins/ha/test_removed_range.py": "crash",
@@ -92,43 +146,38 @@ _PLACES: Final = {
 #: Files of the ring ``unit`` whose tests take two seconds or more together.
 SLOW: Final = frozenset((
     "broker/admin/test_brokers.py", "broker/admin/test_command_line.py",
-    "broker/admin/test_completion.py", "broker/admin/test_groups.py", "broker/admin/test_roles.py",
-    "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
-    "client/test_back_pressure.py",
-    "client/core/test_hostile_names.py", "client/test_arguments.py", "client/test_damaged.py",
-    "client/core/test_cache_bound.py", "client/test_tls.py",
-    "client/test_batching.py", "client/test_blocking.py", "client/test_commands.py",
-    "client/test_closes.py", "client/test_exits.py", "client/test_signals.py",
-    "client/test_readme.py",
-    "client/test_hanging_sockets.py", "client/test_pull_consumer.py", "client/test_replies.py",
-    "client/event_loop/test_shells.py", "client/test_shells.py", "client/test_tools.py",
-    "client/test_absence.py", "client/test_shared_clients.py", "client/test_topic_changes.py",
-    "client/test_trace.py", "client/test_transactions.py", "client/test_new_queues.py",
-    "client/test_offset_file.py",
-    "broker/edge/test_broker_service.py", "broker/edge/test_command_line.py",
-    "broker/edge/test_doctor_command.py", "broker/edge/test_logs.py",
-    "broker/edge/test_name_server_list.py", "broker/edge/test_services.py",
-    "broker/edge/test_setting_changes.py", "broker/edge/test_tls_services.py",
-    "broker/namesrv/test_changes.py", "broker/net/test_limits.py", "broker/net/test_run_queue.py",
+    "broker/admin/test_completion.py", "broker/admin/test_groups.py",
+    "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_roles.py",
+    "broker/admin/test_topics.py", "broker/edge/test_broker_service.py",
+    "broker/edge/test_command_line.py", "broker/edge/test_doctor_command.py",
+    "broker/edge/test_logs.py", "broker/edge/test_name_server_list.py",
+    "broker/edge/test_services.py", "broker/edge/test_setting_changes.py",
+    "broker/edge/test_tls_services.py", "broker/namesrv/test_changes.py",
+    "broker/net/test_limits.py", "broker/net/test_run_queue.py",
     "broker/request/test_client_requests.py", "broker/request/test_large_sends.py",
-    "broker/request/test_persisted_table.py",
-    "broker/request/test_pull_hold.py", "broker/request/test_waiting_by_tag.py",
-    "broker/store/test_batch_files.py", "broker/store/test_log_cut.py",
-    "broker/store/test_retention.py",
+    "broker/request/test_persisted_table.py", "broker/request/test_pull_hold.py",
+    "broker/request/test_waiting_by_tag.py", "broker/store/test_batch_files.py",
+    "broker/store/test_hostile_stores.py", "broker/store/test_log_cut.py",
+    "broker/store/test_message_store.py", "broker/store/test_retention.py",
     "broker/store/test_segment_files.py", "broker/testing/test_running.py",
     "broker/wire/bodies/test_body.py", "broker/wire/bodies/test_table_parts.py",
-    "broker/store/test_hostile_stores.py", "broker/store/test_message_store.py",
-    "broker/wire/test_flags.py",
-    "broker/wire/test_headers.py", "broker/wire/test_json_dialect.py",
+    "broker/wire/test_flags.py", "broker/wire/test_headers.py", "broker/wire/test_json_dialect.py",
+    "client/core/test_cache_bound.py", "client/core/test_hostile_names.py",
     "client/core/test_strategies.py", "client/core/test_unique_id.py",
-    "client/event_loop/test_pop_consumer.py", "client/test_pop_consumer.py",
-    "client/testing/test_pop_cluster.py",
-    "plugins/ha/test_pair.py", "plugins/ha/test_receiver.py", "plugins/ha/test_tls.py",
+    "client/event_loop/test_pop_consumer.py", "client/event_loop/test_shells.py",
+    "client/test_absence.py", "client/test_arguments.py", "client/test_batching.py",
+    "client/test_blocking.py", "client/test_closes.py", "client/test_commands.py",
+    "client/test_damaged.py", "client/test_exits.py", "client/test_hanging_sockets.py",
+    "client/test_new_queues.py", "client/test_offset_file.py", "client/test_pop_consumer.py",
+    "client/test_pull_consumer.py", "client/test_readme.py", "client/test_replies.py",
+    "client/test_shared_clients.py", "client/test_shells.py", "client/test_signals.py",
+    "client/test_tls.py", "client/test_tools.py", "client/test_topic_changes.py",
+    "client/test_trace.py", "client/test_transactions.py", "client/testing/test_pop_cluster.py",
     "plugins/filter_sql92/test_grammar.py", "plugins/flow_control/test_overload.py",
-    "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
-    "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
-    "plugins/timer/test_store_rows.py",
-    "test_pickling.py", "test_time_limit.py", "transaction/test_recent.py",
+    "plugins/ha/test_receiver.py", "plugins/ha/test_tls.py", "plugins/metrics/test_exporter.py",
+    "plugins/pop/test_hold.py", "plugins/timer/test_recovery.py",
+    "plugins/timer/test_store_check.py", "plugins/timer/test_store_rows.py", "test_pickling.py",
+    "test_time_limit.py", "transaction/test_recent.py",
 ))
 #: Files that take longest: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (
@@ -172,10 +221,9 @@ def ring_of(file: str, test: str) -> str:
     :param file: its path below ``tests``, with ``/``.
     :param test: the name of its function.
     """
-    if test in CLIENTS.get(file, ()):
-        return "clients"
-    if test in SWEEPS.get(file, ()):
-        return "crash"
+    for ring, files in ELSEWHERE.items():
+        if test in files.get(file, ()):
+            return ring
     if file.rpartition("/")[2] == "test_crash.py":
         return "crash"
     place = file
@@ -189,11 +237,7 @@ def marks_of(file: str) -> list[set[str]]:
 
     :param file: its path below ``tests``, with ``/``.
     """
-    rings = {ring_of(file, "")}
-    if file in CLIENTS:
-        rings.add("clients")
-    if file in SWEEPS:
-        rings.add("crash")
+    rings = {ring_of(file, ""), *(ring for ring, files in ELSEWHERE.items() if file in files)}
     return [{ring, "fast"} if ring == "unit" and file not in SLOW else {ring} for ring in rings]
 
 

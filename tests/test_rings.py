@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.rings import (
-    CLIENTS,
+    ELSEWHERE,
     LINT,
     OUTER,
     RINGS,
     SLOW,
     SLOWEST_FIRST,
-    SWEEPS,
     TOGETHER,
     fast_modules,
     is_wanted,
@@ -34,9 +34,7 @@ def _nodes(file: Path) -> list[ast.AST]:
 @cache
 def names_of_tests(file: Path) -> list[str]:
     """The names of the tests in a file."""
-    return [node.name for node in _nodes(file)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.name.startswith("test_")]
+    return re.findall(r"^ +(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
 
 
 class RingTests(SynchronousTestCase):
@@ -51,9 +49,10 @@ class RingTests(SynchronousTestCase):
     def test_every_file_of_the_tables_exists(self) -> None:
         """Every file of the tables exists, and so does every short round."""
         shared = [file for files in TOGETHER.values() for file in files]
-        named = {*SLOW, *SLOWEST_FIRST, *CLIENTS, *SWEEPS, *shared}
+        elsewhere = [row for files in ELSEWHERE.values() for row in files.items()]
+        named = {*SLOW, *SLOWEST_FIRST, *shared, *(file for file, _ in elsewhere)}
         self.assertEqual([file for file in sorted(named) if not (TESTS / file).is_file()], [])
-        self.assertEqual([name for table in (CLIENTS, SWEEPS) for file, names in table.items()
+        self.assertEqual([name for file, names in elsewhere
                           for name in names if name not in names_of_tests(TESTS / file)], [])
 
     def test_files_that_are_not_collected_have_no_selected_test(self) -> None:
@@ -70,7 +69,7 @@ class RingTests(SynchronousTestCase):
                 path = file.relative_to(TESTS).as_posix()
                 rings = {ring_of(path, name) for name in names_of_tests(file)}
                 wanted = any(wants(ring, ring == "unit" and path not in SLOW) for ring in rings)
-                if wanted or (rings and path not in {*CLIENTS, *SWEEPS}):
+                if wanted or (rings and not any(path in each for each in ELSEWHERE.values())):
                     self.assertEqual(is_wanted(path, expression), wanted, msg=f"{path}{expression}")
         for expression in ("hypothesis", "spark(x=1)", "unit and", "not (spark or hypothesis)"):
             self.assertTrue(is_wanted("broker/wire/test_flags.py", expression), msg=expression)

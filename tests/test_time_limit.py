@@ -22,77 +22,83 @@ RUNNERS: Final = {
 
 
 class RunnerTests(SynchronousTestCase):
-    """The mechanism, in another process."""
+    """The mechanism, in other processes."""
 
-    def run_tests(self, runner: str, *names: str) -> tuple[int, str]:
-        """Run tests of ``hanging``; :returns: the exit status, and what was printed."""
-        self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
-        self.folder.mkdir()
-        if runner == "pytest":
-            wanted = [f"{ROOT}/tests/hanging.py::" + name.replace(".", "::") for name in names
-                      if not name.startswith("-")]
-        else:
-            wanted = [f"tests.hanging.{name}" for name in names if not name.startswith("-")]
-        wanted = [*(name for name in names if name.startswith("-")), *wanted]
-        process = subprocess.run(
-            [sys.executable, *RUNNERS[runner], *wanted], cwd=self.folder, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TWISTMQ_TEST_LIMIT": "1",
-                 "HANGING_FOLDER": str(self.folder), "PYTEST_ADDOPTS": ""})
-        return process.returncode, process.stdout
+    def run_tests(
+        self, names: list[str], limit_s: float = 1, option: dict[str, str] | None = None
+    ) -> dict[str, tuple[Path, str]]:
+        """Run tests of ``hanging`` under both runners at once; each run must fail.
+
+        :param names: of classes and methods.
+        :param option: one more for each runner.
+        :returns: by runner, the folder that the tests write to, and what was printed.
+        """
+        outer = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        processes = {}
+        for runner, command in RUNNERS.items():
+            folder = outer / runner
+            folder.mkdir(parents=True)
+            wanted = [f"{ROOT}/tests/hanging.py::" + name.replace(".", "::")
+                      if runner == "pytest" else f"tests.hanging.{name}" for name in names]
+            processes[runner] = subprocess.Popen(
+                [sys.executable, *command, *([option[runner]] if option else ()), *wanted],
+                cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "TWISTMQ_TEST_LIMIT": str(limit_s),
+                     "HANGING_FOLDER": str(folder), "PYTEST_ADDOPTS": ""})
+            self.addCleanup(processes[runner].kill)
+        found = {}
+        for runner, process in processes.items():
+            out = process.communicate(timeout=100)[0]
+            self.assertEqual(process.returncode, 1, msg=out)
+            found[runner] = outer / runner, out
+        return found
 
     def names(self, kind: type) -> list[str]:
         return [f"{kind.__name__}.{name}" for name in vars(kind) if name.startswith("test_")]
 
-    def test_blocking_calls(self) -> None:
-        """Each is named and fails, its ``tearDown`` runs, and the process ends."""
+    def test_blocking_calls_and_tests_that_run_the_reactor(self) -> None:
+        """Each is named and fails, its ``tearDown`` runs, the others run, and the process ends.
+
+        The time-out of tests that run the reactor fails them; where it is blocked an alarm wakes
+        it.
+        """
         names = self.names(hanging.BlockingTests)
         hung = [name.partition(".")[2] for name in names if not name.endswith("passes")]
         self.assertEqual(len(hung), 6)
-        for runner in RUNNERS:
-            status, out = self.run_tests(runner, *names)
-            self.assertEqual(status, 1, msg=out)
+        runs = self.run_tests([*names, *self.names(hanging.ReactorTests)])
+        for runner, (folder, out) in runs.items():
             for name in hung:
                 self.assertIn(f"BlockingTests.{name} did not end within 1 s", out)
-                self.assertTrue((self.folder / f"torn_{name}").exists(), msg=name)
-            self.assertTrue((self.folder / "passed").exists(), msg=out)
-            self.assertIn("6 failed, 1 passed" if runner == "pytest" else "Ran 7 tests", out)
+                self.assertTrue((folder / f"torn_{name}").exists(), msg=name)
+            for name in ("deferred_that_never_fires", "reactor_that_is_blocked",
+                         "thread_of_the_reactor"):
+                self.assertIn(f"ReactorTests.test_{name} did not end within 2 s", out)
+            for passed in ("passed", "passed_too"):
+                self.assertTrue((folder / passed).exists(), msg=out)
+            self.assertIn("9 failed, 2 passed" if runner == "pytest" else "Ran 11 tests", out)
             if runner == "trial":
-                # One of the six hangs in its clean-up, and counts as a success as well.
-                self.assertIn("errors=6, successes=2", out)
+                # One of the nine hangs in its clean-up, and counts as a success as well. Two that
+                # run the reactor have a second error.
+                self.assertRegex(out, r"FAILED \(errors=(9|10|11), successes=3\)")
             # The stack of the other thread.
             self.assertIn("Thread the waiting thread:", out)
             self.assertIn("in wait_in_a_thread", out)
             self.assertIn("do not end: the waiting thread", out)
 
-    def test_tests_that_run_the_reactor(self) -> None:
-        """Their own time-out fails them; where the reactor is blocked an alarm wakes it."""
-        for runner in RUNNERS:
-            status, out = self.run_tests(runner, *self.names(hanging.ReactorTests))
-            self.assertEqual(status, 1, msg=out)
-            for name in ("deferred_that_never_fires", "reactor_that_is_blocked",
-                         "thread_of_the_reactor"):
-                self.assertIn(f"ReactorTests.test_{name} did not end within 2 s", out)
-            self.assertTrue((self.folder / "passed_too").exists(), msg=out)
-            self.assertIn("in wait_in_a_thread", out)
-
     def test_workers(self) -> None:
         """Each runner tells what its workers found, whatever threads are left in them."""
-        names = [f"BlockingTests.test_{name}"
-                 for name in ("lock_that_another_thread_has", "passes")]
-        for runner, option, end in (("pytest", "-n1", "1 failed, 1 passed"),
-                                    ("trial", "-j1", "FAILED (errors=1, successes=1)")):
-            status, out = self.run_tests(runner, option, *names)
-            self.assertEqual(status, 1, msg=out)
+        runs = self.run_tests([f"BlockingTests.test_{name}" for name in (
+            "lock_that_another_thread_has", "passes")], option={"pytest": "-n1", "trial": "-j1"})
+        for runner, end in (("pytest", "1 failed, 1 passed"),
+                            ("trial", "FAILED (errors=1, successes=1)")):
+            out = runs[runner][1]
             self.assertIn(end, out)
             self.assertIn("lock_that_another_thread_has did not end within 1 s", out)
             self.assertNotIn("ProcessTerminated", out)
 
     def test_what_no_alarm_interrupts(self) -> None:
         """The process ends, and says where it was."""
-        for runner in RUNNERS:
-            status, out = self.run_tests(runner, "DeafTests.test_in_c")
-            self.assertEqual(status, 1, msg=out)
+        for _, out in self.run_tests(["DeafTests.test_in_c"], limit_s=0.3).values():
             self.assertIn("in test_in_c", out)
 
 

@@ -200,7 +200,7 @@ def _leave() -> None:
     """End the process although threads of a test that hung are left; all is reported by now."""
     if not _State.has_hung:
         return
-    end = time.monotonic() + _LEAVE_S
+    end = time.monotonic() + min(_LEAVE_S, float(os.environ.get(_VARIABLE) or _LEAVE_S))
     while time.monotonic() < end and _left():
         time.sleep(0.05)
     left = _left()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.acl.box import PREFIX
+from tests.draw import examples
 from twistmq.acl.accounts import PlainAccessConfig, account_of
 from twistmq.acl.errors import AccessDenied
 from twistmq.acl.validator import PlainAccessValidator
@@ -130,7 +131,7 @@ class PassingTests(SynchronousTestCase):
         self.assertEqual(self.refusal(self.requests(plain)[0]), "")
         self.assertEqual(self.passing(plain), 0)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.tuples(st.sampled_from(sorted(ODD)), st.booleans()), max_size=12))
     def test_no_run_has_what_would_be_refused(self, kinds: list[tuple[str, bool]]) -> None:
         """Any order of sends, each of which was sent before."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -85,13 +85,15 @@ class HangingTests(TestCase):
 
     timeout = 120
 
-    def check(self, errors: list[Any], maybe_stored: bool) -> None:
+    def check(self, errors: list[Any], maybe_stored: bool, begin: float) -> None:
         """Each send failed once its time was over, and says whether it may be stored."""
+        self.assertTrue(TIMEOUT_S - 0.1 < time.monotonic() - begin < PATIENCE_S)
         self.assertEqual([type(error) for error in errors], [SendFailed] * COUNT)
         for error in errors:
             self.assertEqual(error.maybe_stored, maybe_stored)
+            # A try begins some time after its send, where the machine is busy.
             self.assertGreaterEqual(sum(each.duration_ms for each in error.attempts),
-                                    TIMEOUT_S * 1000 - 100)
+                                    TIMEOUT_S * 500)
 
     def blocking(self, broker: socket.socket, maybe_stored: bool) -> None:
         """With the blocking client."""
@@ -99,7 +101,7 @@ class HangingTests(TestCase):
             with Producer(where, timeout_s=TIMEOUT_S, compress_over=0) as producer:
                 begin = time.monotonic()
                 futures = [producer.send_soon("T", BODY) for _ in range(COUNT)]
-                self.check([each.exception(PATIENCE_S) for each in futures], maybe_stored)
+                self.check([each.exception(PATIENCE_S) for each in futures], maybe_stored, begin)
             self.assertLess(time.monotonic() - begin, PATIENCE_S)
 
     async def awaited(
@@ -117,22 +119,25 @@ class HangingTests(TestCase):
                         await future
                     except SendFailed as error:
                         errors.append(error)
-                self.check(errors, maybe_stored)
+                self.check(errors, maybe_stored, begin)
             self.assertLess(time.monotonic() - begin, PATIENCE_S)
 
     def each(self, broker: Callable[[], contextlib.AbstractContextManager[socket.socket]],
              maybe_stored: bool) -> Deferred[None]:
-        """All three, one after the other."""
+        """All three at once, each with a broker of its own."""
         async def run() -> None:
-            with broker() as server:
-                await deferToThread(self.blocking, server, maybe_stored)
-                await deferToThread(lambda: asyncio.run(
-                    self.awaited(server, maybe_stored, aio)))
-                await self.awaited(server, maybe_stored, tx, reactor=reactor)
-                if maybe_stored:
+            with contextlib.ExitStack() as stack:
+                first, second, third = (stack.enter_context(broker()) for _ in range(3))
+                await gatherResults([
+                    deferToThread(self.blocking, first, maybe_stored),
+                    deferToThread(lambda: asyncio.run(self.awaited(second, maybe_stored, aio))),
+                    Deferred.fromCoroutine(
+                        self.awaited(third, maybe_stored, tx, reactor=reactor)),
+                ], consumeErrors=True)
+                for server in (first, second, third) if maybe_stored else ():
                     # What waited when a connection was closed is not sent any more.
                     counts = await deferToThread(received, server)
-                    self.assertGreaterEqual(len(counts), 3)
+                    self.assertGreaterEqual(len(counts), 1)
                     for count in counts:
                         self.assertLess(count, COUNT * len(BODY))
 

@@ -44,11 +44,12 @@ class GoodClient:
 
     :param broker: address of the broker.
     :param namesrv: address of the name server.
-    :param pause_seconds: between two rounds, so that the machine has time for others.
+    :param pause_seconds: between two rounds, so that the machine has time for others. It is a
+        tenth of that while somebody waits for rounds.
     """
 
     def __init__(
-        self, broker: str, namesrv: str, topic: str = "good_topic", pause_seconds: float = 0.005
+        self, broker: str, namesrv: str, topic: str = "good_topic", pause_seconds: float = 0.03
     ) -> None:
         self.tally = Tally()
         self._topic = topic
@@ -59,6 +60,7 @@ class GoodClient:
         self._namesrv = RawClient(namesrv, TIMEOUT_SECONDS)
         self._offset = self._producer.max_offset(topic)
         self._ended = threading.Event()
+        self._is_awaited = threading.Event()
         self._thread = threading.Thread(target=self._run, name="good client", daemon=True)
 
     def start(self) -> GoodClient:
@@ -69,6 +71,7 @@ class GoodClient:
     def stop(self) -> Tally:
         """End after the round that is under way; :returns: the tally of all rounds."""
         self._ended.set()
+        self._is_awaited.set()
         self._thread.join()
         for client in (self._producer, self._consumer, self._namesrv):
             client.close()
@@ -77,12 +80,16 @@ class GoodClient:
     def wait_for_rounds(self, count: int) -> None:
         """Wait until it has done so many more operations, or failed at one."""
         wanted = self.tally.operations + count
+        self._is_awaited.set()
         while self.tally.operations < wanted and not self.tally.failures:
             time.sleep(0.01)
+        self._is_awaited.clear()
 
     def _run(self) -> None:
         number = 1
-        while not self._ended.wait(self._pause_seconds):
+        while not self._ended.wait(self._pause_seconds / 10):
+            if not self._is_awaited.is_set():
+                self._is_awaited.wait(self._pause_seconds * 0.9)
             begin = time.monotonic()
             try:
                 self._round(number)

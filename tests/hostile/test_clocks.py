@@ -90,7 +90,7 @@ class WallClockTests(HostileCase):
         waiting = client.begin(RequestCode.PULL_MESSAGE, pull_header("T", 1, hold_ms=2000))
         self.servers.jump(-_HOUR)
         self.assertEqual(client.reply(waiting).code, ResponseCode.PULL_NOT_FOUND)
-        self.assertLess(time.monotonic() - begin, 8)
+        self.assertLess(time.monotonic() - begin, 30)
         checkpoint = self.servers.data / "store/config/topics.json"
         before = checkpoint.stat().st_mtime_ns
         client.send("U", b"x")

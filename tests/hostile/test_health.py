@@ -45,21 +45,26 @@ class HealthTests(HostileCase):
 
         self.assertOthersGoOn("thousands of requests", attack, 0.25)
 
+    def slowest_page(self, address: str) -> float:
+        """Ask for both pages twenty times; :returns: the longest wait for one, seconds."""
+        slowest = 0.0
+        for _ in range(20):
+            for page in ("health", "metrics"):
+                begin = time.monotonic()
+                with urllib.request.urlopen(f"http://{address}/{page}", timeout=20) as answer:
+                    self.assertEqual(answer.status, 200)
+                slowest = max(slowest, time.monotonic() - begin)
+        return slowest
+
     def test_half_requests(self) -> None:
         """Whoever asks in one go is answered, however many never end their requests."""
         address = self.address()
+        # On a machine that is busy they wait without an attack as well.
+        before = self.slowest_page(address)
         held: list[RawConnection] = []
         for _ in range(_COUNT):
             held.append(self.connect(address))
             held[-1].says(b"GET /health HTTP/1.1\r\n")
-        slowest = 0.0
-        for _ in range(20):
-            begin = time.monotonic()
-            for page in ("health", "metrics"):
-                with urllib.request.urlopen(f"http://{address}/{page}", timeout=20) as answer:
-                    self.assertEqual(answer.status, 200)
-                if page == "health":
-                    slowest = max(slowest, time.monotonic() - begin)
-        self.assertLess(slowest, 1.0)
+        self.assertLess(self.slowest_page(address), 1.0 + 4 * before)
         for connection in held[:_COUNT // 3]:
             self.assertTrue(connection.is_closed())

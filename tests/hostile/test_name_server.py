@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import RawConnection, json_frame
-from tests.interop.servers import Servers
+from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 
 _REGISTER = int(RequestCode.REGISTER_BROKER)
@@ -127,10 +127,11 @@ class TopicsTests(NameServerCase):
 
     def wait_for_topics(self, count: int) -> None:
         """Wait until fewer topics are left."""
-        while True:
+        def is_so() -> bool:
             self.attacker.says(json_frame(int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)))
-            if self.attacker.hears().body.count(b",") < count:
-                return
+            return self.attacker.hears().body.count(b",") < count
+
+        wait_until("the topics are gone", is_so)
 
 
 class PlacesTests(NameServerCase):

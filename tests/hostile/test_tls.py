@@ -16,6 +16,10 @@ from twistmq.broker.wire.frame import FrameDecoder
 
 _QUESTION = json_frame(int(RequestCode.GET_ROUTEINFO_BY_TOPIC), '{"topic":"good_topic"}')
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
+#: One for all attackers, without the system's authorities, which take long to read.
+_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_CONTEXT.check_hostname = False
+_CONTEXT.verify_mode = ssl.CERT_NONE
 _HEADER = b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n"
 
 
@@ -30,11 +34,8 @@ class TlsAttacker:
         self.socket = socket.create_connection((host, int(port)), WAIT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.cut = cut
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
         self._heard, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._heard, self.out)
+        self.tls = _CONTEXT.wrap_bio(self._heard, self.out)
 
     def flush(self) -> None:
         data = self.out.read()

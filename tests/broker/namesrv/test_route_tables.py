@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.constants import ROUTE_ROW_BYTES
 from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
 from twistmq.broker.namesrv.route_info import RouteInfoManager
@@ -303,4 +304,4 @@ class RouteTablesTests(SynchronousTestCase):
         """For any mix of registrations, departures, silence and lost connections."""
         run_state_machine_as_test(
             RoutesMachine,
-            settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+            settings=settings(max_examples=examples(60), stateful_step_count=30, deadline=None))

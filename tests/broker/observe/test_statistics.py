@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from tests.kernel_case import count_put
 from twistmq.broker.observe.statistics import (
     DAY_SECONDS,
@@ -286,7 +287,7 @@ class WindowTests(SynchronousTestCase):
             run(stats, second, second + 1, 1)
         self.assertLess(size(item), 2700)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60))
     def test_against_a_list(self, steps: list[tuple[int, int]]) -> None:
         """A window holds all that came within it, and nothing older than a step before it."""

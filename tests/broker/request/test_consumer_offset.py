@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged, StoreFull
 from twistmq.broker.observe.log_rate import LINES_A_MINUTE
@@ -328,7 +329,7 @@ class FileTests(OffsetCase):
         self.write('{"offsetTable":["T@G"]}')
         self.assertIn(PATH, str(self.assertRaises(StoreDamaged, self.table.load)))
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(st.dictionaries(
         st.tuples(st.from_regex(r"[%|a-zA-Z0-9_-]{1,9}", fullmatch=True),
                   st.from_regex(r"[%|a-zA-Z0-9_-]{1,9}", fullmatch=True)),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from tests.kernel_case import count_put
 from twistmq.broker.request.periodic_tasks import ms_to_next_midnight
 from twistmq.broker.scheduling.periodic import PeriodicTask
@@ -41,7 +42,7 @@ class MidnightTests(SynchronousTestCase):
         os.environ["TZ"] = zone
         time.tzset()
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     @given(st.integers(1_600_000_000_000, 2_000_000_000_000),
            st.sampled_from(["UTC", "Asia/Shanghai", "America/New_York", "Asia/Kathmandu"]))
     def test_it_is_one(self, now_ms: int, zone: str) -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.store.store_recovery import StoreRecovery
@@ -283,7 +284,7 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual(record.queue_offset, 6)
         self.assertEqual(box.bodies()[5:], [b"5", b"longer than the one before"])
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         st.integers(0, 9),
         st.sampled_from([(0, 12), (28, 8), (84, 5)]),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.stored_records import record_of, take_records
 from twistmq.broker.testing.store import message
@@ -80,7 +81,7 @@ class TakeTests(SynchronousTestCase):
         for topic in ("T", "caf\u00e9", "x" * 127, "y" * 200):
             self.check([stored(PROPERTIES[1], topic=topic), stored(PROPERTIES[2])], 1 << 33)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.tuples(st.sampled_from(PROPERTIES), st.sampled_from(SYS_FLAGS),
                               st.sampled_from("TUV"), st.binary(max_size=40)), max_size=12))
     def test_any_records(self, kinds: list[tuple[str, int, str, bytes]]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.draw import examples
 from tests.interop.filter_cases import TAKEN_HERE
 from twistmq.plugins.filter_sql92.expression import CONDITIONS_MAX, DEPTH_MAX, ExpressionError
 from twistmq.plugins.filter_sql92.grammar import (
@@ -286,7 +287,7 @@ PROPERTIES = st.dictionaries(NAMES, st.one_of(NUMBERS.map(str), TEXTS))
 class ModelTests(SynchronousTestCase):
     """Expressions against a model of SQL's three values."""
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(CONDITIONS, st.lists(PROPERTIES, min_size=1, max_size=5))
     def test_same_value(
         self, condition: tuple[str, Model], maps: list[dict[str, str]]
