@@ -1,16 +1,21 @@
 """SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE (401, 402): does a group pull or pop?
 
-``config/messageRequestMode.json`` holds it.
+``config/messageRequestMode.json`` holds it. All modes together have a limit, and changes that come
+while the file is being written share the next write: without that, a client that sets one mode
+after the other would have the broker write a longer file each time, on the reactor.
 
-Source: MessageRequestModeManager, QueryAssignmentProcessor.setMessageRequestMode @5.3.3.
+Source: MessageRequestModeManager, QueryAssignmentProcessor.setMessageRequestMode @5.3.3, which has
+no limit and writes the whole file for each change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import field
+from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import (
     AnyHandler,
@@ -22,14 +27,21 @@ from twistmq.broker.api import (
     ResponseCode,
 )
 from twistmq.broker.api.bodies import Body
-from twistmq.broker.api.requests import SyncedTable
+from twistmq.broker.api.requests import FileRows, SavedTable, Saving, SyncedTable
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.api.wire import Int32
+from twistmq.broker.api.wire import Int32, encode_pretty_row
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
-__all__ = ["ModeTable", "RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
+__all__ = ["MODES_SIZE_MAX", "ModeTable", "RequestMode", "RequestModes",
+           "SetMessageRequestModeRequestBody"]
+
+#: Size of all modes, as ``_row_size`` counts, bytes: 8,000 with usual names. Administrators set
+#: modes by hand, so that a cluster has some dozens.
+MODES_SIZE_MAX: Final = 1024 * 1024
+#: What a mode takes in the file besides its names, bytes.
+_ROW_BYTES: Final = 100
 
 #: From one copy of the master's table to the next, ms.
 _COPY_PERIOD_MS = 3000
@@ -59,20 +71,44 @@ class ModeTable(Body):
         default_factory=dict)
 
 
-class RequestModes:
+class RequestModes(SavedTable):
     """The request modes that were set for groups of one broker."""
 
     def __init__(self, broker: Broker) -> None:
+        super().__init__(broker.store.config_file("messageRequestMode.json"))
         self._broker = broker
-        self._file = broker.store.config_file("messageRequestMode.json")
-        self._saved = ModeTable()
+        #: By topic and group.
+        self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+        self._size_bytes = 0
+        self._file_rows = FileRows(self._file_row)
+
+    # --- file
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
         self._file.load_rows(ModeTable, self._take_saved)
 
-    def _take_saved(self, saved: ModeTable, _: bytes) -> None:
-        self._saved = saved
+    def _take_saved(self, saved: ModeTable, data: bytes) -> None:
+        self._become(saved)
+        self._file_rows.loaded(data, "messageRequestModeMap", self._table)
+
+    def _become(self, table: ModeTable) -> None:
+        """Have the modes of another table, also if they are over the limit."""
+        self._table = table.message_request_mode_map
+        self._size_bytes = sum(
+            _row_size(topic, group) for topic, groups in self._table.items() for group in groups)
+
+    def saving(self) -> Saving:
+        """See SavedTable."""
+        yield from self._forgetting_gone()
+        yield from self._file_rows.write()
+        return self._job(ModeTable(), {"messageRequestModeMap": self._file_rows.rows()})
+
+    def _file_row(self, topic: str) -> bytes | None:
+        groups = self._table.get(topic)
+        return None if groups is None else encode_pretty_row(topic, groups)
+
+    # --- requests
 
     def handlers(self) -> list[AnyHandler]:
         return [RequestHandler(RequestCode.SET_MESSAGE_REQUEST_MODE, self._set),
@@ -83,16 +119,19 @@ class RequestModes:
         return [SyncedTable("request modes", RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._take,
                             _COPY_PERIOD_MS)]
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: bytes) -> Deferred[None] | None:
         """Become the table of the master; :raises WireError: when the body is none."""
         theirs = ModeTable.decode(body)
-        if theirs != self._saved:
-            self._saved = theirs
-            self._file.save_bytes(self._saved.encode_pretty())
+        if theirs.message_request_mode_map == self._table:
+            return None
+        for topic in (*self._table, *theirs.message_request_mode_map):
+            self._file_rows.changed(topic)
+        self._become(theirs)
+        return self._broker.saves.save(self)
 
     def mode_of(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
         """How a group gets the messages of a topic."""
-        found = self._saved.message_request_mode_map.get(topic, {}).get(group)
+        found = self._table.get(topic, {}).get(group)
         if found is not None:
             return found
         settings = self._broker.settings
@@ -102,7 +141,7 @@ class RequestModes:
         share = settings.int("defaultPopShareQueueNum") if mode is RequestMode.POP else 0
         return SetMessageRequestModeRequestBody(topic, group, mode, share)
 
-    def _set(self, request: Request[Any]) -> Reply:
+    def _set(self, request: Request[Any]) -> Deferred[Reply]:
         """It is answered when it is saved; :raises BrokerError: when it cannot be."""
         broker = self._broker
         body = SetMessageRequestModeRequestBody.decode(request.body)
@@ -115,19 +154,57 @@ class RequestModes:
         if broker.subscription_group.find(group) is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  "subscription group does not exist")
-        self._forget_gone()
-        self._saved.message_request_mode_map.setdefault(topic, {})[group] = body
-        self._file.save_bytes(self._saved.encode_pretty())
-        return Reply()
+        self._put(topic, group, body)
 
-    def _forget_gone(self) -> None:
-        """Forget topics and groups that are not there any more."""
-        broker, table = self._broker, self._saved.message_request_mode_map
-        for topic, groups in list(table.items()):
-            for group in [group for group in groups if not broker.subscription_group.has(group)]:
+        def answer(_: object) -> Reply:
+            if self in broker.saves.unsaved:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    "the mode holds, but it is not saved yet: the broker's log says why")
+            return Reply()
+
+        return broker.saves.save(self).addCallback(answer)
+
+    def _put(self, topic: str, group: str, body: SetMessageRequestModeRequestBody) -> None:
+        """Set a mode; :raises RequestRefused: when there is no room for another one."""
+        if group not in self._table.get(topic, {}):
+            more_bytes = _row_size(topic, group)
+            if self._size_bytes + more_bytes > MODES_SIZE_MAX:
+                for _ in self._forgetting_gone():
+                    continue
+            if self._size_bytes + more_bytes > MODES_SIZE_MAX:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the request modes of all groups have {self._size_bytes} bytes, and with "
+                    f"another one they are over {MODES_SIZE_MAX}")
+            self._size_bytes += more_bytes
+        self._table.setdefault(topic, {})[group] = body
+        self._file_rows.changed(topic)
+        self.dirty = True
+
+    def _forgetting_gone(self) -> Iterator[None]:
+        """Forget topics and groups that are not there any more, a topic in each step."""
+        broker = self._broker
+        for topic, groups in list(self._table.items()):
+            if self._table.get(topic) is not groups:
+                # The master's table took its place meanwhile.
+                continue
+            is_there = broker.topic_config.get(topic) is not None
+            gone = [group for group in groups
+                    if not is_there or not broker.subscription_group.has(group)]
+            for group in gone:
                 del groups[group]
-            if not groups or broker.topic_config.get(topic) is None:
-                del table[topic]
+                self._size_bytes -= _row_size(topic, group)
+            if not groups:
+                del self._table[topic]
+            if gone or not groups:
+                self._file_rows.changed(topic)
+            yield
 
     def _all(self, request: Request[Any]) -> Reply:
-        return Reply(body=self._saved.encode())
+        return Reply(body=ModeTable(self._table).encode())
+
+
+def _row_size(topic: str, group: str) -> int:
+    """The size of a mode: its topic and group stand in the row and in front of it."""
+    return _ROW_BYTES + 2 * (len(topic) + len(group))

@@ -7,6 +7,8 @@ import json
 from tests.plugins.pop.case import PopTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import StoreDamaged, WireError
+from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.plugins.pop import request_mode
 from twistmq.plugins.pop.request_mode import RequestMode, RequestModes
 
 FILE = "/store/config/messageRequestMode.json"
@@ -93,8 +95,45 @@ class ModeTests(PopTestCase):
         self.box.kernel.topic_config.delete("U")
         self.box.kernel.subscription_group.delete("h")
         self.set_mode()
-        table = self.service.modes._saved.message_request_mode_map
+        table = self.service.modes._table
         self.assertEqual({topic: sorted(groups) for topic, groups in table.items()}, {"T": ["g"]})
+        self.assertNotIn(b'"h"', self.disk.read_file(FILE))
+
+    def test_all_modes_together_have_a_limit(self) -> None:
+        """A mode beyond the limit is refused; one that is set again, or after one is gone, not."""
+        self.send(b"x")
+        self.patch(request_mode, "MODES_SIZE_MAX", 350)
+        self.assertEqual([self.set_mode(group=group) for group in ("a", "b", "c", "d")],
+                         [ResponseCode.SUCCESS] * 3 + [ResponseCode.SYSTEM_ERROR])
+        self.assertEqual(self.mode(group="d"), (RequestMode.PULL, 0))
+        self.assertEqual(self.set_mode(group="a", share=3), ResponseCode.SUCCESS)
+        self.box.kernel.subscription_group.delete("b")
+        self.assertEqual(self.set_mode(group="d"), ResponseCode.SUCCESS)
+        self.restart()
+        self.assertEqual(self.set_mode(group="e"), ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.set_mode(group="d", share=5), ResponseCode.SUCCESS)
+
+    def test_a_change_encodes_the_modes_of_its_topic_only(self) -> None:
+        """The rows of other topics are kept as they were written."""
+        for topic in ("T", "U", "V"):
+            self.send(b"x", topic)
+            self.set_mode(topic)
+        encoded: list[str] = []
+        self.patch(request_mode, "encode_pretty_row", lambda topic, groups: encoded.append(topic)
+                   or encode_pretty_row(topic, groups))
+        self.set_mode("U", share=2)
+        self.assertEqual(encoded, ["U"])
+        self.after_kill()
+        self.assertEqual([self.mode(topic)[1] for topic in ("T", "U", "V")], [8, 2, 8])
+
+    def test_a_mode_that_cannot_be_saved_is_refused(self) -> None:
+        """Whoever set it is told that a restart may forget it."""
+        self.send(b"x")
+        self.set_mode()
+        self.disk.fail_write_in = 1
+        self.assertEqual(self.set_mode(share=2), ResponseCode.SYSTEM_ERROR)
+        self.disk.fail_write_in = None
+        self.assertEqual(self.set_mode(share=3), ResponseCode.SUCCESS)
 
     def test_a_file_that_cannot_be_read_stops_the_start(self) -> None:
         """A file that cannot be read stops the start."""
