@@ -22,6 +22,7 @@ from twistmq.broker.constants import (
     EXPRESSION_LENGTH_MAX,
 )
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.topic_names import GROUP_LENGTH_MAX
 from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 
@@ -33,6 +34,8 @@ _MEMBER_BYTES: Final = 1024
 _SUBSCRIPTION_BYTES: Final = 512
 #: One tag or one code in a set.
 _ITEM_BYTES: Final = 100
+#: A character of an expression that is compiled; measured with SQL92, 18.
+_COMPILED_CHARACTER_BYTES: Final = 16
 #: A character, of those in which not all are ASCII.
 _CHARACTER_BYTES: Final = 4
 
@@ -63,7 +66,9 @@ def consumer_size(data: ConsumerData) -> int:
 
 
 def _subscription_size(data: SubscriptionData) -> int:
-    return (_SUBSCRIPTION_BYTES + _text_size(data.topic) + _text_size(data.sub_string)
+    compiled = 0 if is_tag_type(data.expression_type) else (
+        _COMPILED_CHARACTER_BYTES * len(data.sub_string))
+    return (_SUBSCRIPTION_BYTES + _text_size(data.topic) + _text_size(data.sub_string) + compiled
             + _ITEM_BYTES * (len(data.tags_set) + len(data.code_set))
             + sum(map(_text_size, data.tags_set)))
 

@@ -108,7 +108,7 @@ class Plugin:
         if filters is None:
             return ()
         return (PeriodicTask("save what groups filter by", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
-                             lambda now_ms: self._broker.persist((filters,))),)
+                             lambda now_ms: self._save(filters)),)
 
     @hookimpl
     def on_client_change(self, change: ClientChange) -> None:
@@ -121,6 +121,9 @@ class Plugin:
                 filters.register(change.group, group.subscriptions.values())
         elif change.kind is ChangeKind.UNREGISTER:
             filters.unregister(change.group)
+
+    def _save(self, filters: ConsumerFilters) -> None:
+        self._broker.saves.save(filters)
 
     @hookimpl
     def on_stop(self) -> None:

@@ -9,7 +9,7 @@ Source: ConsumerFilterManager, CommitLogDispatcherCalcBitMap @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +18,16 @@ from zope.interface import implementer
 
 from twistmq.broker.api import IConsumerFilters, RequestRefused, ResponseCode
 from twistmq.broker.api.bodies import SubscriptionData
-from twistmq.broker.api.requests import Matches, PropertyFilter, UnknownLanguage, is_tag_type
+from twistmq.broker.api.requests import (
+    Matches,
+    PropertyFilter,
+    SavedTable,
+    Saving,
+    UnknownLanguage,
+    is_tag_type,
+)
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.api.wire import encode_pretty_row
 from twistmq.plugins.filter_sql92.bitmap_fast_path import AskedFilter, BitmapMaker
 from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
 from twistmq.plugins.filter_sql92.bodies import (
@@ -34,12 +42,17 @@ if TYPE_CHECKING:
     from twistmq.broker.api import Broker
     from twistmq.broker.api.store import MessageFilter
 
-__all__ = ["ConsumerFilters"]
+__all__ = ["DEAD_CHARS_MAX", "ConsumerFilters"]
 
 #: Answers that are remembered of all filters, a bit each; when there are more the older half goes.
 _ANSWERS_MAX: Final = 32 << 20
 #: The time from the death of the groups in the file to a start, ms, unless it is known.
 _DEAD_BEFORE_START_MS: Final = 30_000
+#: Characters of expressions that a heartbeat compiles before it is answered: 10 ms.
+_COMPILED_AT_ONCE_MAX: Final = 4096
+#: Characters of the expressions of dead groups that are kept: some 10,000 usual ones. Compiled, a
+#: character takes 18 bytes.
+DEAD_CHARS_MAX: Final = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -57,12 +70,13 @@ class _Filter:
 
 
 @implementer(IConsumerFilters)
-class ConsumerFilters:
+class ConsumerFilters(SavedTable):
     """The filters of one broker's groups; :meth:`load` reads those that were saved."""
 
     log = Logger()
 
     def __init__(self, broker: Broker) -> None:
+        super().__init__(broker.store.config_file("consumerFilter.json"))
         self._broker = broker
         self._now_ms = broker.now_ms
         settings = broker.settings
@@ -70,10 +84,12 @@ class ConsumerFilters:
                                            settings.int("expectConsumerNumUseFilter"))
         self._makes_bitmaps = settings.flag("enableCalcFilterBitMap")
         self._supports_retry = settings.flag("filterSupportRetry")
-        self._file = broker.store.config_file("consumerFilter.json")
         #: By topic and group, and the same by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
+        #: Subscriptions that are not compiled yet, by group and topic.
+        self._waiting: dict[tuple[str, str], SubscriptionData] = {}
+        self._is_compiling = False
         self.bitmaps = BitmapMaker(
             self.bloom_filter.bit_num // 8, self._raised, _ANSWERS_MAX, self._forget_answers)
         self._is_saved = False
@@ -110,22 +126,22 @@ class ConsumerFilters:
             len(bits.bit_pos) == bloom.hash_num
             and all(0 <= position < bloom.bit_num for position in bits.bit_pos))
 
-    def persist(self) -> None:
-        """Forget groups without a member for long, and save the changes.
-
-        :raises StoreFull, OSError: when it cannot be saved.
-        """
+    def saving(self) -> Saving:
+        """See SavedTable; forgets groups that have had no member for a long time."""
         self._clean(self._now_ms())
-        if self._topics or self._is_saved:
-            self._file.save(self.table().encode_pretty().decode())
-            self._is_saved = True
+        if not self._topics and not self._is_saved:
+            return lambda: None
+        self._is_saved = True
+        rows = []
+        for topic, groups in list(self._topics.items()):
+            rows.append(encode_pretty_row(topic, _table_of(topic, groups)))
+            yield
+        return self._job(ConsumerFilterTable(), {"filterDataByTopic": rows})
 
     def table(self) -> ConsumerFilterTable:
         """All filters, as the file holds them."""
         return ConsumerFilterTable({
-            topic: FilterDataMapByTopic(
-                {group: each.data for group, each in groups.items()}, topic)
-            for topic, groups in self._topics.items()})
+            topic: _table_of(topic, groups) for topic, groups in self._topics.items()})
 
     def _clean(self, now_ms: int) -> None:
         longest_ms = self._broker.settings.int("filterDataCleanTimeSpan")
@@ -135,19 +151,82 @@ class ConsumerFilters:
                               "time",
                               group=each.data.consumer_group, topic=each.data.topic)
                 self._remove(each.data.topic, each.data.consumer_group)
+        self._bound_dead()
+
+    def _bound_dead(self) -> None:
+        """Forget the groups that have been dead the longest, if the dead ones take too much."""
+        dead = sorted((each for groups in self._topics.values() for each in groups.values()
+                       if each.is_dead), key=lambda each: each.data.dead_time)
+        chars = sum(len(each.data.expression) for each in dead)
+        count = 0
+        for each in dead:
+            if chars <= DEAD_CHARS_MAX:
+                break
+            chars -= len(each.data.expression)
+            count += 1
+            self._remove(each.data.topic, each.data.consumer_group)
+        if count:
+            self.log.warn("{count} filters of groups without a consumer are forgotten: all such "
+                          "filters had more than {limit} characters", count=count,
+                          limit=DEAD_CHARS_MAX)
 
     # --- from heartbeats
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take what a group subscribes to; its filters of other topics are dead from now on."""
         topics = set()
+        chars = 0
         for subscription in subscriptions:
             topics.add(subscription.topic)
+            key = group, subscription.topic
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                self._register(group, subscription)
-        for topic, each in self._groups.get(group, {}).items():
-            if topic not in topics and not each.is_dead:
-                self._die(each)
+                if self._is_known(group, subscription):
+                    continue
+                chars += len(subscription.sub_string)
+                if chars <= _COMPILED_AT_ONCE_MAX:
+                    self._waiting.pop(key, None)
+                    self._register(group, subscription)
+                else:
+                    self._waiting[key] = subscription
+        for key in [key for key in self._waiting if key[0] == group and key[1] not in topics]:
+            del self._waiting[key]
+        self._let_die([each for topic, each in self._groups.get(group, {}).items()
+                       if topic not in topics and not each.is_dead])
+        self._compile_soon()
+
+    def _is_known(self, group: str, subscription: SubscriptionData) -> bool:
+        """Whether a subscription came before, as it is or in a later version."""
+        waiting = self._waiting.get((group, subscription.topic))
+        return waiting is not None and (
+            waiting.sub_version > subscription.sub_version
+            or (waiting.sub_version, waiting.sub_string, waiting.expression_type)
+            == (subscription.sub_version, subscription.sub_string, subscription.expression_type))
+
+    def _compile_soon(self) -> None:
+        """Compile what waits, in slices."""
+        if self._is_compiling or not self._waiting:
+            return
+        self._is_compiling = True
+
+        def finished(result: object) -> object:
+            self._is_compiling = False
+            return result
+
+        compiling = self._broker.slices.run(self._compiling())
+        compiling.addBoth(finished)
+        compiling.addErrback(lambda failure: self.log.failure(
+            "the compilation of what groups filter by failed", failure=failure))
+
+    def _compiling(self) -> Generator[None, None, None]:
+        while self._waiting:
+            self._take_waiting(*next(iter(self._waiting)))
+            yield
+
+    def _take_waiting(self, group: str, topic: str) -> None:
+        """Compile a subscription now if it waits for that."""
+        subscription = self._waiting.pop((group, topic), None)
+        if subscription is not None:
+            self._register(group, subscription)
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
@@ -175,13 +254,17 @@ class ConsumerFilters:
 
     def unregister(self, group: str) -> None:
         """A group lost its last member."""
-        for each in self._groups.get(group, {}).values():
-            if not each.is_dead:
-                self._die(each)
+        for key in [key for key in self._waiting if key[0] == group]:
+            del self._waiting[key]
+        self._let_die([
+            each for each in self._groups.get(group, {}).values() if not each.is_dead])
 
-    def _die(self, each: _Filter) -> None:
-        each.data.dead_time = self._now_ms()
-        each.data.dead = each.is_dead
+    def _let_die(self, filters: Sequence[_Filter]) -> None:
+        for each in filters:
+            each.data.dead_time = self._now_ms()
+            each.data.dead = each.is_dead
+        if sum(len(each.data.expression) for each in filters) > _COMPILED_AT_ONCE_MAX:
+            self._bound_dead()
 
     @staticmethod
     def _revive(each: _Filter, version: int) -> None:
@@ -259,6 +342,7 @@ class ConsumerFilters:
 
     def group_filter(self, group: str, topic: str, sub_version: int) -> MessageFilter:
         """See IConsumerFilters."""
+        self._take_waiting(group, topic)
         found = self._topics.get(topic, {}).get(group)
         if found is None:
             raise RequestRefused(
@@ -273,10 +357,12 @@ class ConsumerFilters:
         """The filter of a retry topic, where retries are filtered as their topics are."""
         if not self._supports_retry or not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return None
-        filters = self._groups.get(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX), {})
+        group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        filters = self._groups.get(group, {})
 
         def find(real_topic: str) -> Matches | None:
-            each = filters.get(real_topic)
+            self._take_waiting(group, real_topic)
+            each = self._groups.get(group, {}).get(real_topic)
             return None if each is None else each.asked.matches
 
         return RetryFilter(
@@ -285,5 +371,11 @@ class ConsumerFilters:
 
     def describe(self, group: str, topic: str) -> str:
         """See IConsumerFilters."""
+        self._take_waiting(group, topic)
         found = self._topics.get(topic, {}).get(group)
         return "null" if found is None else found.data.encode_pretty().decode()
+
+
+def _table_of(topic: str, groups: Mapping[str, _Filter]) -> FilterDataMapByTopic:
+    """The filters of a topic, as the file holds them."""
+    return FilterDataMapByTopic({group: each.data for group, each in groups.items()}, topic)

@@ -60,6 +60,15 @@ class ClientSpaceTests(SynchronousTestCase):
         space.free(1, producer_key("P1"))
         space.check(1, heartbeat("P3"))
 
+    def test_a_compiled_expression_counts_as_what_it_takes(self) -> None:
+        """An expression of a language is charged with its compiled form, a text of tags is not."""
+        def size(kind: str) -> int:
+            return consumer_size(ConsumerData("g", subscription_data_set=(
+                SubscriptionData("T", "x" * 1000, expression_type=kind),)))
+
+        self.assertGreater(size("SQL92") - size("TAG"), 10_000)
+        self.assertLess(size("TAG"), 3000)
+
     def test_all_connections_together_have_a_bound_of_bytes(self) -> None:
         """All together have theirs; it is given back when they leave."""
         size = producer_size("P")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.capture_filter import CONSUMERS, COUNT, TOPIC, properties_of
@@ -20,6 +21,7 @@ from twistmq.broker.wire.bodies import SubscriptionData
 from twistmq.broker.wire.properties import format_properties
 from twistmq.broker.wire.record import MessageRecord, host_bytes
 from twistmq.plugins import filter_sql92
+from twistmq.plugins.filter_sql92 import consumer_filters
 from twistmq.plugins.filter_sql92.bodies import ConsumerFilterTable
 from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 
@@ -147,6 +149,58 @@ class RegisterTests(FiltersTestCase):
 
 class PullTests(FiltersTestCase):
     """Filters of pulls."""
+
+    def test_a_heartbeat_with_long_expressions_is_compiled_in_slices(self) -> None:
+        """Little is compiled before the answer; a pull that comes first has its own compiled."""
+        def long(number: int) -> str:
+            return f"a = {number} OR " + " OR ".join(f"b = {each}" for each in range(200))
+
+        compiled: list[str] = []
+        compile_one = self.kernel.filters.compile
+
+        def noting(kind: str, expression: str) -> Any:
+            compiled.append(expression)
+            return compile_one(kind, expression)
+
+        self.patch(self.kernel.filters, "compile", noting)
+        slices: list[Any] = []
+        self.patch(self.kernel.slices, "run", lambda work: slices.append(work) or Deferred())
+        subscriptions = [sub(long(number), 5, f"T{number}") for number in range(20)]
+        self.filters.register("g", subscriptions)
+        self.filters.register("g", subscriptions)
+        self.assertLess(sum(map(len, compiled)), 10_000)
+        self.assertEqual(len(slices), 1)
+        passes = self.filters.group_filter("g", "T19", 5)
+        self.assertTrue(passes.match_properties(format_properties({"a": "19"})))
+        self.assertFalse(passes.match_properties(format_properties({"a": "18"})))
+        for _ in slices[0]:
+            continue
+        self.assertEqual(sorted(compiled), sorted(map(long, range(20))))
+        self.assertEqual(len(self.filters.table().filter_data_by_topic), 20)
+
+    def test_what_waits_goes_with_its_group_and_its_topic(self) -> None:
+        """A subscription that is left out or whose group left is not compiled any more."""
+        self.patch(self.kernel.slices, "run", lambda work: Deferred())
+        long = " OR ".join(f"b = {each}" for each in range(450))
+        self.filters.register("g", [sub(long, 5, topic) for topic in ("T", "U", "V")])
+        self.filters.register("g", [sub(long, 5, topic) for topic in ("T", "U")])
+        self.assertEqual(self.refusal(topic="V"), ResponseCode.FILTER_DATA_NOT_EXIST)
+        self.filters.group_filter("g", "U", 5)
+        self.filters.unregister("g")
+        self.assertEqual(self.refusal(topic="T"), ResponseCode.FILTER_DATA_NOT_EXIST)
+
+    def test_filters_of_dead_groups_have_a_limit(self) -> None:
+        """Those that have been dead the longest are forgotten, and no living one."""
+        self.patch(consumer_filters, "DEAD_CHARS_MAX", 100)
+        self.filters.register("living", [sub("a = 1" + " " * 90, 5)])
+        for number in range(8):
+            self.box.now_ms += 1000
+            self.filters.register(f"g{number}", [sub(f"a = {number}" + " " * 25, 5)])
+            self.filters.unregister(f"g{number}")
+        self.filters.persist()
+        self.assertEqual([number for number in range(8) if self.data(group=f"g{number}")],
+                         [5, 6, 7])
+        self.assertIsNotNone(self.data(group="living"))
 
     def test_a_filter_that_is_missing_or_newer_is_refused(self) -> None:
         """What was not taken does not exist; a version that is not here yet is not the latest."""
