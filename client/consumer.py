@@ -27,6 +27,7 @@ from twistmq.client.core.subscriptions import Topics
 from twistmq.client.core.turns import Turn
 from twistmq.client.errors import Closed
 from twistmq.client.feeder import Feeder, Results
+from twistmq.client.flag import Flag
 from twistmq.client.member import BlockingMember
 from twistmq.client.messages import ReceivedMessage, SendResult
 from twistmq.client.options import CONSUMER, Where
@@ -69,7 +70,7 @@ class Consumer(BlockingMember[T]):
 
         :param build: makes the core of this kind of consumer.
         """
-        self._stopped = threading.Event()
+        self._stopped = Flag()
         #: Whether a shared client was closed while this consumer worked.
         self._is_cut_off = False
         super()._join(parts, group, topics, build)
@@ -93,7 +94,7 @@ class Consumer(BlockingMember[T]):
         """
         self._check_open()
         taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
-        is_over = threading.Event()
+        is_over = Flag()
         turn = Turn(self.member, lambda: self._give_back(taken))
         turn.begin()
         # A message stays in the line until it is finished: a Ctrl-C comes between any two steps.
@@ -121,7 +122,7 @@ class Consumer(BlockingMember[T]):
             self._give_back(taken)
 
     def _take(
-        self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: threading.Event
+        self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
     ) -> None:
         """Wait for messages, and put some of one queue into the line.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from twistmq.client.core.consuming import Member
@@ -59,10 +60,12 @@ class Feeder(Generic[T]):
         """Feed no more; what is in the line waits again."""
         self._is_stopped = True
         self.wake()
-        while not self._lines.empty():
-            batch = self._lines.get()
-            if batch is not None:
-                self._member.release(batch.held, batch.messages)
+        # A worker may take the last one meanwhile: the client's thread does not wait for another.
+        with suppress(Empty):
+            while True:
+                batch = self._lines.get_nowait()
+                if batch is not None:
+                    self._member.release(batch.held, batch.messages)
 
     async def _feed(self) -> None:
         while not self._is_stopped:

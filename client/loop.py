@@ -26,6 +26,7 @@ from twistmq.broker.wire.addresses import split_address
 from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import Closed, ForkedError
+from twistmq.client.flag import Flag
 from twistmq.client.sockets import ClientSocket
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Loop:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_awake = False
+        #: Whether a thread is about to wake this one, and has not done it.
+        self._is_waking = False
         self._engines: dict[Engine, ssl.SSLContext | None] = {}
         self._sockets: dict[tuple[Engine, int], ClientSocket] = {}
         self._workers: ThreadPoolExecutor | None = None
@@ -74,10 +77,13 @@ class Loop:
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on the thread, soon."""
         self._posted.append((function, arguments))
-        if not self._is_awake:
-            self._is_awake = True
+        # A signal handler may post and wait just before the thread that it interrupted has woken
+        # this one: it wakes it, too.
+        if not self._is_awake or self._is_waking:
+            self._is_waking = self._is_awake = True
             with contextlib.suppress(BlockingIOError):
                 self._wake_out.send(b"\0")
+            self._is_waking = False
 
     def call(self, engine: Engine, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine of an engine and wait for its end.
@@ -129,7 +135,7 @@ class Loop:
         if threading.current_thread() is self.thread:
             # In a call-back of the program, such as ``on_assigned``.
             return function()
-        done = threading.Event()
+        done = Flag()
         outcome: Future[T] = Future()
 
         def run() -> None:
@@ -198,7 +204,7 @@ class Loop:
 
         Nothing is closed: the rest of the program may still use the clients while it ends.
         """
-        done = threading.Event()
+        done = Flag()
         for function in list(self.before_end):
             function()
 

@@ -168,6 +168,7 @@ SLOW: Final = frozenset((
     "client/test_absence.py", "client/test_arguments.py", "client/test_batching.py",
     "client/test_blocking.py", "client/test_closes.py", "client/test_commands.py",
     "client/test_damaged.py", "client/test_exits.py", "client/test_hanging_sockets.py",
+    "client/test_interruptions.py",
     "client/test_new_queues.py", "client/test_offset_file.py", "client/test_pop_consumer.py",
     "client/test_pull_consumer.py", "client/test_readme.py", "client/test_replies.py",
     "client/test_shared_clients.py", "client/test_shells.py", "client/test_signals.py",

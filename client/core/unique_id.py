@@ -28,6 +28,8 @@ __all__ = ["UniqueIds", "process_ids"]
 _NUMBERS: Final = 0x10000
 #: The clock may step back this far before ids show it, ms.
 _STEP_BACK_MS: Final = 1_000_000
+#: How long a thread waits for another one that makes an id, seconds.
+_STUCK_S: Final = 0.05
 
 
 class UniqueIds:
@@ -70,7 +72,11 @@ class UniqueIds:
 
     def _make_slowly(self, now_ms: int) -> str:
         """Make an id, the first of a millisecond perhaps."""
-        with self._lock:
+        if not self._lock.acquire(timeout=_STUCK_S):
+            # A signal handler interrupted the thread that has the lock, and waits for this one. A
+            # new maker has a random number of its own.
+            return UniqueIds(self._ip).make(now_ms)
+        try:
             number = next(self._numbers)
             first_ms, ms, _, end, digits = self._now
             if first_ms <= now_ms <= ms and number < end:
@@ -85,6 +91,8 @@ class UniqueIds:
             digits = f"{self._fixed}{ms - self._month[0] & 0xFFFFFFFF:08X}"
             self._now = ms - _STEP_BACK_MS, ms, number, number + _NUMBERS, digits
             return f"{digits}{number & 0xFFFF:04X}"
+        finally:
+            self._lock.release()
 
 
 def _month_of(ms: int) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -17,6 +16,7 @@ from twistmq.client.core.room import Room
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Closed
 from twistmq.client.event_loop.driver import Driver, EventLoop
+from twistmq.client.flag import Flag
 
 if TYPE_CHECKING:
     import ssl
@@ -129,7 +129,7 @@ class Shell(ABC):
 
     def finish_at_exit(self) -> None:
         """Do the same at the end of the process; the loop may run on another thread."""
-        done = threading.Event()
+        done = Flag()
 
         async def finish() -> None:
             try:
