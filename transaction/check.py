@@ -213,9 +213,10 @@ class HalfQueue:
         if not self._entries:
             least = store.queues.min_offset(HALF_TOPIC, self.queue_id)
             if self.offset < least:
-                self.log.warn("half queue {queue_id} begins at {least}, but its check is at "
-                              "{offset}: the messages between are gone",
-                              queue_id=self.queue_id, least=least, offset=self.offset)
+                self.log.error("{count} messages of {topic}-{queue_id} are gone before they were "
+                               "checked: checks continue at {least}, where it begins, after "
+                               "{offset}", count=least - self.offset, topic=HALF_TOPIC,
+                               queue_id=self.queue_id, least=least, offset=self.offset)
                 self.offset = least
                 self.ops.skip_to(least)
                 return None

@@ -156,7 +156,13 @@ class KnownOps:
         :param half_offset: where the check is; it does not look at half messages before that.
         """
         least = self._store.queues.min_offset(OP_HALF_TOPIC, self._queue_id)
-        self._next = max(self._next, least)
+        if self._next < least:
+            self.log.error("{count} op messages of {topic}-{queue_id} are gone before they were "
+                           "read: the half messages that they end are checked again. It is read on "
+                           "at {least}, where it begins, after {offset}",
+                           count=least - self._next, topic=OP_HALF_TOPIC, queue_id=self._queue_id,
+                           least=least, offset=self._next)
+            self._next = least
         self.offset = max(self.offset, least)
         entries = self._store.queues.entries(OP_HALF_TOPIC, self._queue_id, self._next, READ_COUNT)
         for place, _, _ in entries:

@@ -199,10 +199,14 @@ class TransactionService:
             least = queues.min_offset(topic, queue_id)
             found.append(least if is_of_another else max(least, offset))
             if offset not in (-1, found[-1]):
+                what, count = (("gone", least - offset) if offset < least else
+                               ("read again", queues.max_offset(topic, queue_id) - least))
                 self.log.error("checks of {topic}-{queue_id} continue at {offset}: the saved "
-                               "offset was {saved}, the queue has {least} to {most}",
+                               "offset was {saved}, the queue has {least} to {most}; {count} "
+                               "messages are {what}",
                                topic=topic, queue_id=queue_id, offset=found[-1], saved=offset,
-                               least=least, most=queues.max_offset(topic, queue_id))
+                               least=least, most=queues.max_offset(topic, queue_id), count=count,
+                               what=what)
         return found[0], found[1]
 
     def set_progress(self) -> Deferred[None] | None:

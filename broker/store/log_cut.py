@@ -59,6 +59,8 @@ class LogCut:
         self._in_thread = in_thread
         self._pause = pause
         self._lock = DeferredLock()
+        #: Called after each cut, before more is stored: positions in queues may be beyond them.
+        self.on_cut: list[Callable[[], None]] = []
 
     def finished(self) -> Deferred[None]:
         """Fires when no cut is under way."""
@@ -110,6 +112,7 @@ class LogCut:
                 await self._cut(offset)
             except (StoreError, OSError) as error:
                 raise self._given_up(error) from error
+            self._tell()
         finally:
             resume()
 
@@ -132,8 +135,13 @@ class LogCut:
                 raise self._given_up(error) from error
             self._dispatch.reset(offset)
             self._raw.forget()
+            self._tell()
         finally:
             resume()
+
+    def _tell(self) -> None:
+        for call in self.on_cut:
+            call()
 
     def _require_place(self, offset: int) -> None:
         """:raises StoreError: when the log cannot end here."""

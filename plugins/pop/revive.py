@@ -121,15 +121,29 @@ class ReviveQueue:
 
     def _begin(self) -> int:
         """The offset behind the last one that the previous broker finished."""
-        store = self._broker.store
         saved = self._broker.consumer_offset.query(REVIVE_GROUP, self._topic, self.queue_id)
         # It is the offset of the last message that is done, not of the next.
-        offset = max(saved + 1, store.queues.min_offset(self._topic, self.queue_id))
-        if offset > store.queues.max_offset(self._topic, self.queue_id):
-            self.log.error("revive queue {queue_id} is read from its beginning: the saved offset "
-                           "{saved} is beyond its end", queue_id=self.queue_id, saved=saved)
-            offset = store.queues.min_offset(self._topic, self.queue_id)
+        offset = self._corrected(saved + 1)
         self._saved = offset - 1
+        return offset
+
+    def _corrected(self, offset: int) -> int:
+        """Where to go on when an offset is not in the range of the queue; nothing is skipped."""
+        queues = self._broker.store.queues
+        least = queues.min_offset(self._topic, self.queue_id)
+        most = queues.max_offset(self._topic, self.queue_id)
+        if offset < least:
+            self.log.error("{count} messages of {topic}-{queue_id} are gone before they were read: "
+                           "popped messages that they name are not delivered again. It is read on "
+                           "at {least}, where it begins, after {offset}", count=least - offset,
+                           topic=self._topic, queue_id=self.queue_id, least=least, offset=offset)
+            return least
+        if offset > most:
+            self.log.error("{topic}-{queue_id} is read from its beginning at {least}, {count} "
+                           "messages: the saved offset {offset} is beyond its end, which is {most}",
+                           topic=self._topic, queue_id=self.queue_id, least=least,
+                           count=most - least, offset=offset, most=most)
+            return least
         return offset
 
     def _read(self) -> bool:
@@ -141,10 +155,8 @@ class ReviveQueue:
             return False
         # Before it is read: what is delivered meanwhile is later than this.
         delivered_ms = self._state.delivered_ms()
-        least = store.queues.min_offset(self._topic, self.queue_id)
-        entries = store.queues.entries(
-            self._topic, self.queue_id, max(self._next, least), _READ_COUNT)
-        offset = max(self._next, least)
+        offset = self._corrected(self._next)
+        entries = store.queues.entries(self._topic, self.queue_id, offset, _READ_COUNT)
         for place, _, _ in entries:
             data = store.look_message(place)
             try:

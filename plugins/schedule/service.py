@@ -206,10 +206,12 @@ class ScheduleService:
             return offset
         corrected = least if offset < least else self._first_waiting(level, least, most)
         if corrected != offset:
+            what, count = (("gone before they were due", least - offset) if offset < least else
+                           ("not due yet and wait again", most - corrected))
             self.log.error("delay level {number} continues at {corrected}: the saved offset was "
-                           "{offset}, its queue has {least} to {most}",
-                           number=level, corrected=corrected,
-                           offset=offset, least=least, most=most)
+                           "{offset}, its queue has {least} to {most}; {count} messages are {what}",
+                           number=level, corrected=corrected, offset=offset, least=least,
+                           most=most, count=count, what=what)
             self._set_offset(level, corrected)
         return corrected
 

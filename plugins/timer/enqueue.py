@@ -20,6 +20,7 @@ from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.broker.api.wire import java_string_hash
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.delivery import Delivery
+from twistmq.plugins.timer.entered import UNKNOWN, offset_after_last
 from twistmq.plugins.timer.log_unit import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
@@ -30,7 +31,7 @@ from twistmq.plugins.timer.log_unit import (
 from twistmq.plugins.timer.records import ENTERED_NEVER, due_ms_of, due_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.api import Broker
+    from twistmq.broker.api import Broker, StoredMessage
     from twistmq.plugins.timer.delivered import Delivered
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.pending_recalls import PendingRecalls
@@ -81,6 +82,11 @@ class Enqueue:
         #: Messages that were due already and could not be stored.
         self._late: list[MessageRecord] = []
         self._is_failing = False
+        #: Messages before this queue offset count as delivered if they were due before this time,
+        #: Unix ms; and how many of them there were.
+        self._passed_end = self._passed_ms = self._passed_count = 0
+        #: Ticks before this one were delivered at the start, Unix ms.
+        self._saved_read_ms = 0
 
     @property
     def is_whole(self) -> bool:
@@ -95,8 +101,11 @@ class Enqueue:
         self.offset = offset
         self.known_places = known_places
         self.advance(now_ms)
+        self._saved_read_ms = read_ms
         # The clock may have been put back meanwhile.
         self.ready_ms = min(read_ms, self.write_ms)
+        # Before more is stored, which could make the queue as long as the offset says.
+        self.correct_offset()
 
     def advance(self, now_ms: int) -> None:
         """Note which ticks are over; the clock does not run backwards here."""
@@ -167,7 +176,7 @@ class Enqueue:
         :returns: position and unit of those that got one; None: there was nothing to enter, or the
             log cannot be written.
         """
-        self._correct_offset()
+        self.correct_offset()
         entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, count)
         if not entries:
             return None
@@ -200,6 +209,7 @@ class Enqueue:
             self._recalls.add(tick_ms, key)
         self.count += len(entries)
         self.offset += len(entries)
+        self._note_passed()
         return units
 
     def _unit(
@@ -217,6 +227,8 @@ class Enqueue:
         message = decode_record(data)
         properties = message.properties_map()
         due_ms = due_ms_of(properties)
+        if self._passed_end and self._is_passed(message, due_ms):
+            return None
         if due_ms < self.ready_ms:
             if names.TIMER_DEL_UNIQKEY not in properties:
                 record = due_record(message, properties, ENTERED_NEVER, now_ms)
@@ -258,14 +270,49 @@ class Enqueue:
         self._is_failing = False
         return True
 
-    def _correct_offset(self) -> None:
-        """Go on where the queue begins or ends, if it does not go as far as it was entered."""
+    def correct_offset(self) -> None:
+        """Go on in the range of the queue, if the offset is not in it; no message is skipped.
+
+        A queue may begin after the offset, because its messages were removed as too old, or end
+        before it; see ``entered``.
+        """
         store = self._broker.store
         least = store.queues.min_offset(TIMER_TOPIC, 0)
         most = store.queues.max_offset(TIMER_TOPIC, 0)
-        corrected = max(least, min(self.offset, most))
-        if corrected != self.offset:
-            self.log.error("timed messages continue at {corrected}: the saved offset was {offset}, "
-                           "the timer topic has {least} to {most}", corrected=corrected,
-                           offset=self.offset, least=least, most=most)
-            self.offset = corrected
+        if least <= self.offset <= most:
+            return
+        if self.offset < least:
+            self.log.error("{count} messages of {topic}-0 are gone before they were entered: timed "
+                           "messages continue at {least}, where the queue begins, after {offset}",
+                           count=least - self.offset, topic=TIMER_TOPIC, least=least,
+                           offset=self.offset)
+            self.offset = least
+            return
+        after = offset_after_last(store, self._timer_log)
+        corrected = max(least, after)
+        if after == UNKNOWN:
+            # Nothing says what was entered: what was due was delivered, as far as that was saved.
+            self._passed_end, self._passed_count = most, 0
+            self._passed_ms = max(self._saved_read_ms, self.ready_ms)
+            self._wheel.forget()
+            self._metrics.recount({})
+        self.log.error("timed messages continue at {corrected}: the saved offset was {offset}, the "
+                       "timer topic has {least} to {most}; {count} messages are entered again",
+                       corrected=corrected, offset=self.offset, least=least, most=most,
+                       count=most - corrected)
+        self.offset = corrected
+
+    def _is_passed(self, message: StoredMessage, due_ms: int) -> bool:
+        """Whether a message counts as delivered, after the offset was corrected."""
+        if message.queue_offset >= self._passed_end or due_ms >= self._passed_ms:
+            return False
+        self._passed_count += 1
+        return True
+
+    def _note_passed(self) -> None:
+        """Say how many messages counted as delivered, once all of them are passed."""
+        if self._passed_end and self.offset >= self._passed_end:
+            self.log.error("{count} messages of {topic}-0 that were due before {ms} are not "
+                           "delivered again: neither timer log nor check point tells of them",
+                           count=self._passed_count, topic=TIMER_TOPIC, ms=self._passed_ms)
+            self._passed_end = 0

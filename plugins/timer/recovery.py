@@ -13,15 +13,14 @@ Source: TimerMessageStore.recover, recoverAndRevise, reviseQueueOffset @5.3.3.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from twistmq.broker.api import decode_record
-from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpointFile
-from twistmq.plugins.timer.log_unit import UNIT_SIZE, LogUnit
+from twistmq.plugins.timer.entered import UNKNOWN, queue_offset_of
+from twistmq.plugins.timer.log_unit import UNIT_SIZE
 
 if TYPE_CHECKING:
     from twistmq.broker.api.store import MessageStore
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from twistmq.plugins.timer.wheel import TimerWheel
 
 __all__ = ["TimerRecovery"]
-
-#: Queue offset of a unit whose message cannot be found in the timer topic.
-_UNKNOWN: Final = -1
 
 
 class TimerRecovery:
@@ -100,30 +96,18 @@ class TimerRecovery:
         end = begin
         for at, unit in timer_log.units(begin, timer_log.end):
             if at >= position and (
-                    self._queue_offset(unit) == _UNKNOWN or unit.previous >= at):
+                    queue_offset_of(store, unit) == UNKNOWN or unit.previous >= at):
                 break
             end = at + UNIT_SIZE
         last = timer_log.unit(end - UNIT_SIZE) if end > begin else None
-        last_offset = _UNKNOWN if last is None else self._queue_offset(last)
+        last_offset = UNKNOWN if last is None else queue_offset_of(store, last)
         saved = self._checkpoint.values.master_timer_queue_offset
-        self.queue_offset = saved if last_offset == _UNKNOWN else min(saved, last_offset + 1)
+        self.queue_offset = saved if last_offset == UNKNOWN else min(saved, last_offset + 1)
         place = store.queues.commit_log_offset(TIMER_TOPIC, 0, self.queue_offset)
         if place >= 0:
             self.known_places = {unit.place for _, unit in timer_log.units(begin, end)
                                  if unit.place >= place}
         return end
-
-    def _queue_offset(self, unit: LogUnit) -> int:
-        """Queue offset of a unit's message, or _UNKNOWN for a message of another topic."""
-        data = self._store.look_message(unit.place)
-        if data is None or len(data) != unit.message_size:
-            return _UNKNOWN
-        try:
-            message = decode_record(data, 0, False)
-        except StoreDamaged:
-            # It is entered again, which says what is wrong with it.
-            return _UNKNOWN
-        return message.queue_offset if message.topic == TIMER_TOPIC else _UNKNOWN
 
     def _make_wheel(self, end: int, read_ms: int) -> int:
         """Make the slots of a time on from the units; :returns: how many units there are."""

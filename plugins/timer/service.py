@@ -132,6 +132,7 @@ class TimerService:
             self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
             # From here on only a stop is clean.
             self.checkpoint.write(self._values(), RUNNING)
+            self._broker.store.log_cut.on_cut.append(self.enqueue.correct_offset)
         except OSError as error:
             raise StoreDamaged(f"the files of timed messages cannot be used: {error}") from error
         self._is_loaded = True

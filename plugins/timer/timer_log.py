@@ -186,6 +186,18 @@ class TimerLog:
                 return
             position = following
 
+    def units_from_end(self) -> Iterator[LogUnit]:
+        """Read the units, the last one first."""
+        per_file = (self.file_size - BLANK_SIZE_MIN) // UNIT_SIZE
+        end = self.end
+        while end > self.begin:
+            start = (end - 1) - (end - 1) % self.file_size
+            for number in reversed(range(min((end - start) // UNIT_SIZE, per_file))):
+                unit = self.unit(start + number * UNIT_SIZE)
+                if unit is not None:
+                    yield unit
+            end = start
+
     # --- cutting and closing
 
     def truncate(self, end: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from twisted.logger import capturedLogs
+
+from tests.kernel_case import error_lines
 from tests.transaction.case import COMMIT, ROLLBACK, TransactionTestCase
 from twistmq.broker.topic_names import OP_HALF_TOPIC
 from twistmq.broker.wire.record import StoredMessage
@@ -122,6 +125,19 @@ class KnownTests(TransactionTestCase):
         known = self.known(b"0,1,5,")
         known.skip_to(5)
         self.assertEqual([known.take(1), known.take(5), known.consume(6)], [False, True, 1])
+
+    def test_op_messages_that_are_gone(self) -> None:
+        """They are counted, and the others are read."""
+        self.op(b"0,")
+        self.op(b"1,")
+        queue = self.box.kernel.store.queues.find(OP_HALF_TOPIC, 0)
+        assert queue is not None
+        queue.min_offset = 1
+        with capturedLogs() as events:
+            known = self.known()
+        self.assertEqual([known.take(0), known.take(1)], [False, True])
+        [line] = error_lines(events)
+        self.assertTrue(line.startswith(f"1 op messages of {OP_HALF_TOPIC}-0 are gone"), msg=line)
 
     def test_more_than_one_read_of_op_messages_is_processed(self) -> None:
         """More than are read at once."""

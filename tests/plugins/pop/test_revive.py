@@ -12,6 +12,7 @@ from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.record import MessageRecord
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
+from twistmq.plugins.pop.names import REVIVE_GROUP
 
 
 class ReviveTests(PopTestCase):
@@ -225,6 +226,26 @@ class DamagedTests(PopTestCase):
             self.assertIn(f"message 1 of {REVIVE_TOPIC}-0, at {place} of the commit log, is "
                           "skipped: ", line)
             self.assertEqual(self.revived_to(), {0: 2})
+            self.doCleanups()
+            self.setUp()
+
+    def test_an_offset_out_of_range(self) -> None:
+        """What is there is read, and the others are counted; apache/rocketmq#1869."""
+        for saved, least, retries, start in (
+                (99, 0, [b"one", b"two", b"three"], f"{REVIVE_TOPIC}-0 is read from its beginning "
+                 "at 0, 3 messages: the saved offset 100 "),
+                (-1, 2, [b"three"], f"2 messages of {REVIVE_TOPIC}-0 are gone before they were")):
+            self.pop_three()
+            self.service.queues[0].reset()
+            self.box.kernel.consumer_offset.commit("", REVIVE_GROUP, REVIVE_TOPIC, 0, saved)
+            queue = self.box.kernel.store.queues.find(REVIVE_TOPIC, 0)
+            assert queue is not None
+            queue.min_offset = least
+            with capturedLogs() as events:
+                self.pass_time(9000)
+            self.assertEqual(self.retries(), retries)
+            [line] = error_lines(events)
+            self.assertTrue(line.startswith(start), msg=line)
             self.doCleanups()
             self.setUp()
 

@@ -415,7 +415,7 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"there"])
         [line] = [formatEvent(event) for event in events if event["log_level"].name == "error"]
         self.assertEqual(line, "delay level 1 continues at 1: the saved offset was 0, its queue "
-                               "has 1 to 2")
+                               "has 1 to 2; 1 messages are gone before they were due")
         self.restart()
         self.assertEqual(self.saved()[1], 2)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.logger import capturedLogs
 
 from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from tests.plugins.timer.case import TimerTestCase
 from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpoint
+from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpoint, TimerCheckpointFile
 from twistmq.plugins.timer.log_unit import UNIT_SIZE
 
 WHEEL, CHECK = "/store/timerwheel", "/store/config/timercheck"
@@ -256,3 +258,85 @@ class RecoveryTests(TimerTestCase):
     def test_the_two_are_apart(self) -> None:
         """The two are apart."""
         self.assertNotEqual(CLEAN, RUNNING)
+
+
+class BeyondTests(TimerTestCase):
+    """A saved offset that is not in the range of the timer topic: apache/rocketmq#1869."""
+
+    def change_check_point(self, **changes: int) -> None:
+        """Change what a stopped broker saved."""
+        file = TimerCheckpointFile(self.disk, CHECK, self.service.tick_ms)
+        file.load()
+        file.write(replace(file.values, **changes), file.state)
+
+    def test_what_was_not_entered_comes(self) -> None:
+        """The timer log tells up to where messages were entered, so that none comes twice."""
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS="8500")
+        self.turn()
+        self.send(b"late", TIMER_DELAY_MS="8500")
+        self.box.stop()
+        self.change_check_point(last_timer_queue_offset=500, master_timer_queue_offset=500)
+        with capturedLogs() as events:
+            self.box = self.start()
+        self.assertEqual(self.service.enqueue.offset, 10)
+        self.assertEqual(error_lines(events), [
+            "timed messages continue at 10: the saved offset was 500, the timer topic has 0 to 11; "
+            "1 messages are entered again"])
+        self.turns(12_000)
+        self.assertEqual(sorted(self.bodies()), sorted([b"late", *(b"%d" % n for n in range(10))]))
+
+    def test_more_is_stored_before_the_first_turn(self) -> None:
+        """The queue is as long as the saved offset then."""
+        self.send(b"old", TIMER_DELAY_MS="8500")
+        self.turn()
+        self.box.stop()
+        self.change_check_point(last_timer_queue_offset=3, master_timer_queue_offset=3)
+        self.box = self.start()
+        for number in range(5):
+            self.send(b"%d" % number, TIMER_DELAY_MS="8500")
+        self.turns(12_000)
+        self.assertEqual(self.bodies(), [b"old", b"0", b"1", b"2", b"3", b"4"])
+
+    def test_without_the_timer_log(self) -> None:
+        """What waits is entered again; what was due is not delivered again, and counted."""
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS="1500" if number < 4 else "8500")
+        self.turns(3000)
+        self.assertEqual(len(self.bodies()), 4)
+        self.box.stop()
+        self.disk.remove("/store/timerlog")
+        self.change_check_point(last_timer_queue_offset=500, master_timer_queue_offset=500,
+                                last_timer_log_flush_position=0)
+        with capturedLogs() as events:
+            self.box = self.start()
+            self.turns(12_000)
+        self.assertEqual(sorted(self.bodies()), [b"%d" % number for number in range(10)])
+        lines = error_lines(events)
+        self.assertIn("10 messages are entered again", lines[0])
+        self.assertRegex(lines[1], "^4 messages of .*-0 that were due before .* not delivered")
+
+    def test_messages_that_are_gone(self) -> None:
+        """They are counted."""
+        self.send(b"first", TIMER_DELAY_MS="8500")
+        self.turn()
+        queue = self.box.kernel.store.queues.find(TIMER_TOPIC, 0)
+        assert queue is not None
+        queue.min_offset, queue.tail_start = 7, 9
+        with capturedLogs() as events:
+            self.service.enqueue.correct_offset()
+        self.assertEqual(error_lines(events), [
+            "6 messages of rmq_sys_wheel_timer-0 are gone before they were entered: timed messages "
+            "continue at 7, where the queue begins, after 1"])
+
+    def test_a_log_that_is_cut(self) -> None:
+        """What is stored in the place of a lost end is entered, and waits for no turn."""
+        store = self.box.kernel.store
+        self.send(b"kept", TIMER_DELAY_MS="8500")
+        end = store.commit_log.max_offset
+        for number in range(3):
+            self.send(b"lost %d" % number, TIMER_DELAY_MS="8500")
+        self.turn()
+        self.assertEqual(self.service.enqueue.offset, 4)
+        self.successResultOf(store.log_cut.truncate(end))
+        self.assertEqual(self.service.enqueue.offset, 1)
