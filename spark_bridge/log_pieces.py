@@ -4,7 +4,7 @@ A piece is a file or a range of one; each is read by itself, so that many are re
 records read from a damaged file do not depend on how files are cut into pieces: a piece has the
 records that start in it, and the damage between its last record and the next piece's first.
 
-Plain reads, no map: the owner of a file may cut or remove it. In the last file, the first place
+In the last file, the first place
 from which no record follows is where the log ends, whatever stands there: zeros, a record torn by a
 crash, or one that is being written. Elsewhere it is damage.
 
@@ -13,16 +13,14 @@ Source: CommitLog.checkMessageAndReturnSize, MappedFileQueue @5.3.3.
 
 from __future__ import annotations
 
-import errno
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.store.regular_file import open_regular
 from twistmq.broker.wire import record
+from twistmq.spark_bridge.log_files import LogFile, open_log_file
 from twistmq.spark_bridge.record_arrays import record_starts
 from twistmq.spark_bridge.record_batches import BatchBuilder
 
@@ -55,6 +53,8 @@ class LogPiece:
     end: int
     #: Whether the log may end in this file.
     in_last_file: bool
+    #: The position after the last byte that is not zero; None: unknown, or it may grow.
+    data_end: int | None = None
 
 
 class PieceReader:
@@ -74,7 +74,7 @@ class PieceReader:
         self._on_damage = on_damage
         self._check_crc = check_crc
         self._chunk_size = _CHUNK_SIZE_MIN
-        self._descriptor = -1
+        self._file: LogFile
 
     def batches(self) -> Iterator[Any]:
         """Read the piece's records.
@@ -82,7 +82,7 @@ class PieceReader:
         :raises FileNotFoundError: when the file was removed.
         """
         piece = self._piece
-        self._descriptor = open_regular(piece.path)
+        self._file = open_log_file(piece.path, piece.data_end)
         try:
             position: int | None = piece.begin
             if piece.begin:
@@ -95,7 +95,7 @@ class PieceReader:
             if position is not None and position < piece.file_size and not self._is_sure(position):
                 self._after_damage(position)
         finally:
-            os.close(self._descriptor)
+            self._file.close()
 
     def _step(self, position: int) -> tuple[int | None, Any]:
         """Read a batch.
@@ -198,11 +198,9 @@ class PieceReader:
 
     def _data_from(self, position: int) -> int:
         """The first place from here on that may hold data: holes are not read."""
-        try:
-            # A hole may begin in the middle of a record's first bytes.
-            return max(position, os.lseek(self._descriptor, position, os.SEEK_DATA) - _HOLE_MARGIN)
-        except OSError as error:
-            return self._piece.file_size if error.errno == errno.ENXIO else position
+        found = self._file.data_from(position)
+        # A hole may begin in the middle of a record's first bytes.
+        return self._piece.file_size if found is None else max(position, found - _HOLE_MARGIN)
 
     def _is_sure(self, position: int) -> bool:
         """Whether a record that says this place, or the file's blank record, starts here."""
@@ -222,15 +220,7 @@ class PieceReader:
 
     def _read(self, position: int, size: int) -> bytes:
         """Read a range of the file; fewer bytes where it ends."""
-        size = min(size, self._piece.file_size - position)
-        found = os.pread(self._descriptor, size, position)
-        if len(found) == size:
-            return found
-        parts = [found]
-        while found and (left := size - sum(map(len, parts))):
-            found = os.pread(self._descriptor, left, position + size - left)
-            parts.append(found)
-        return b"".join(parts)
+        return self._file.read(position, min(size, self._piece.file_size - position))
 
 
 def _is_torn(chunk: bytes, start: int) -> bool:

@@ -27,8 +27,8 @@ class OptionRow:
 
 
 STORE_OPTIONS: Final = (
-    OptionRow("path", None, "a store's directory, or one of commit-log files; `.load(path)` says "
-              "it too"),
+    OptionRow("path", None, "a store's directory, or one of commit-log files, on this machine or "
+              "as a URI of another file system (`s3://bucket/store`); `.load(path)` says it too"),
     OptionRow("topics", None, "topics apart by commas; without it all but the broker's own "
               "(schedule, half messages, traces, ...)", ("topic", "subscribe")),
     OptionRow("startingTimestamp", None, "stored at this time or later: ms, or ISO 8601, which "

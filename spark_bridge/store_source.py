@@ -11,22 +11,21 @@ Source: CommitLog, MappedFileQueue @5.3.3; DataSource, DataSourceReader of PySpa
 
 from __future__ import annotations
 
-import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from twistmq.broker.errors import StoreDamaged, StoreError
-from twistmq.broker.store.inspect.files import Reader, common_size, segment_sizes
-from twistmq.broker.store.regular_file import open_regular
+from twistmq.broker.store.inspect.files import common_size
 from twistmq.broker.topic_names import is_system_topic
 from twistmq.broker.wire import record
 from twistmq.spark_bridge.columns import columns_of_schema, spark_schema
+from twistmq.spark_bridge.log_files import LogFolder, open_folder, shown_path
 from twistmq.spark_bridge.log_pieces import LogPiece, PieceReader
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
 from twistmq.spark_bridge.store_options import StoreOptions
@@ -60,10 +59,6 @@ class StoreSource(DataSource):
         return StoreReader(replace(options, columns=tuple(columns_of_schema(schema))))
 
 
-#: Errors of a path that is gone, or is not a regular file: either is told as a loss.
-_NO_FILE: Final = (errno.ENOENT, errno.EINVAL, errno.EISDIR)
-
-
 class _Piece(InputPartition):
     """A piece to read; ``value`` is the LogPiece."""
 
@@ -88,30 +83,30 @@ class StoreReader(DataSourceReader):
         builder = BatchBuilder(
             options.columns, row_filter(options), check_crc=options.check_crc,
             skip_unreadable=not options.fail_on_data_loss)
-        damages = 0
+        shown, damages = shown_path(piece.path), 0
 
-        def on_damage(path: str, position: int, text: str) -> None:
+        def on_damage(_: str, position: int, text: str) -> None:
             nonlocal damages
             if options.fail_on_data_loss:
-                raise StoreDamaged(f"{path} is damaged at byte {position}: {text} "
-                                   "(failOnDataLoss=false skips it)")
+                raise StoreDamaged(f"{shown} is damaged at byte {position}: {text} "
+                                   "(failOnDataLoss=false skips it)") from None
             damages += 1
-            _log.warning("%s is damaged at byte %d: %s; skipped", path, position, text)
+            _log.warning("%s is damaged at byte %d: %s; skipped", shown, position, text)
 
         reader = PieceReader(piece, builder, options.broker_name, on_damage, options.check_crc)
         try:
             yield from reader.batches()
         except FileNotFoundError:
-            self._lose(f"{piece.path} was removed before it was read")
+            self._lose(f"{shown} was removed before it was read")
         except BodyUnreadable as error:
-            raise BodyUnreadable(f"{piece.path}: {error} (failOnDataLoss=false skips it)") from None
+            raise BodyUnreadable(f"{shown}: {error} (failOnDataLoss=false skips it)") from None
         if damages or builder.damaged_count:
             _log.warning("%s: skipped %d damaged places and %d bodies that cannot be read",
-                         piece.path, damages, builder.damaged_count)
+                         shown, damages, builder.damaged_count)
 
     def _lose(self, text: str) -> None:
         if self._options.fail_on_data_loss:
-            raise LostFile(f"{text} (failOnDataLoss=false skips it)")
+            raise LostFile(f"{text} (failOnDataLoss=false skips it)") from None
         _log.warning("%s; skipped", text)
 
 
@@ -129,14 +124,13 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
     :returns: pieces in the log's order; what is lost, such as files between others, a text each.
     :raises StoreError: when the path is no store.
     """
-    root = Path(options.path)
-    directory = root / "commitlog" if (root / "commitlog").is_dir() else root
-    strange: dict[Path, str] = {}
-    sizes = segment_sizes(directory, strange)
+    folder = open_folder(options.path)
+    strange: dict[str, str] = {}
+    sizes = folder.sizes(strange)
     if not sizes:
         why = "".join(f"; {path} is {kind}" for path, kind in list(strange.items())[:1])
-        raise StoreError(f"option path: {options.path} has neither a directory commitlog nor "
-                         f"files of one{why}")
+        raise StoreError(f"option path: {shown_path(options.path)} has neither a directory "
+                         f"commitlog nor files of one{why}")
     file_size = common_size(sizes.values())
     if not file_size:
         return [], []
@@ -147,15 +141,14 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
         if gap:
             # Between two files far apart there may be more than can be listed.
             what = "is" if len(gap) == 1 else f"and the files up to {gap[-1]:020d} are"
-            missing.append(f"{directory / f'{gap[0]:020d}'} {what} missing between the others")
+            missing.append(f"{shown_path(folder.path(gap[0]))} {what} missing between the others")
     filled = [start for start in starts if sizes[start]]
-    last = max((start for start in filled if _first_time(directory, start) is not None),
-               default=filled[-1])
+    first_time = cache(partial(_first_time, folder))
+    last = next((start for start in reversed(filled) if first_time(start) is not None), filled[-1])
     wanted = [start for start in filled if start <= last and _may_hold(
-        options, _first_time(directory, start),
-        _first_time(directory, start + file_size) if start < last else None)]
-    written = {start: _written_end(directory, start) if start == last else file_size
-               for start in wanted}
+        options, first_time, start, start + file_size if start < last else None)]
+    end = folder.written_end(last) if last in wanted else 0
+    written = {start: end if start == last else file_size for start in wanted}
     step = _PIECE_SIZE_MAX
     if options.piece_count_min > len(wanted):
         step = min(step, max(-(-sum(written.values()) // options.piece_count_min),
@@ -165,39 +158,33 @@ def list_pieces(options: StoreOptions) -> tuple[list[LogPiece], list[str]]:
         begins = range(0, max(written[start], 1), step)
         # The last piece goes to the file's end: a broker may be writing there.
         pieces += [
-            LogPiece(str(directory / f"{start:020d}"), start, file_size, begin,
-                     file_size if begin == begins[-1] else begin + step, start == last)
+            LogPiece(folder.path(start), start, file_size, begin,
+                     file_size if begin == begins[-1] else begin + step, start == last,
+                     end if start == last and not folder.is_live else None)
             for begin in begins]
     return pieces, missing
 
 
-def _written_end(directory: Path, start: int) -> int:
-    """Position behind the last byte of a file that is not zero."""
-    reader = Reader()
-    try:
-        return reader.written_end(directory / f"{start:020d}")
-    finally:
-        reader.close()
-
-
-def _first_time(directory: Path, start: int) -> int | None:
+def _first_time(folder: LogFolder, start: int) -> int | None:
     """The store time of the first record of a file; None without a record."""
-    try:
-        with open(open_regular(directory / f"{start:020d}"), "rb") as file:
-            head = file.read(record.RECORD_SIZE_MIN)
-    except OSError as error:
-        if error.errno not in _NO_FILE:
-            raise
-        return None
+    head = folder.head(start, record.RECORD_SIZE_MIN)
     if len(head) < record.RECORD_SIZE_MIN or not any(head[:8]):
         return None
     return record.record_store_timestamp(head)
 
 
-def _may_hold(options: StoreOptions, first_ms: int | None, next_ms: int | None) -> bool:
-    """Whether a file can have records of the time that is asked for."""
-    if options.stored_before_ms is not None and first_ms is not None \
-            and first_ms - _CLOCK_MARGIN_MS > options.stored_before_ms:
-        return False
-    return options.stored_from_ms is None or next_ms is None \
-        or next_ms + _CLOCK_MARGIN_MS >= options.stored_from_ms
+def _may_hold(options: StoreOptions, first_time: Callable[[int], int | None], start: int,
+              following: int | None) -> bool:
+    """Whether a file can have records of the time that is asked for.
+
+    :param first_time: tells the store time of the first record of a file.
+    :param following: the file after it; None for the last one.
+    """
+    if options.stored_before_ms is not None:
+        first_ms = first_time(start)
+        if first_ms is not None and first_ms - _CLOCK_MARGIN_MS > options.stored_before_ms:
+            return False
+    if options.stored_from_ms is None or following is None:
+        return True
+    next_ms = first_time(following)
+    return next_ms is None or next_ms + _CLOCK_MARGIN_MS >= options.stored_from_ms

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from tests.spark_bridge.test_stream_source import StreamCase
+from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.spark_bridge.lag import Lag, query_lag
@@ -69,8 +69,8 @@ class ProgressTests(SynchronousTestCase):
             self.assertIsNone(query_lag(progress((end, latest))))
 
 
-class QueryTests(StreamCase):
-    """A broker's queues, and a real query."""
+class ClientTests(SourceCase):
+    """The queues of a broker. The progress of a real query is in test_stream_source."""
 
     def test_ends_that_brokers_say(self) -> None:
         """With a client the progress needs no latest offset."""
@@ -79,23 +79,3 @@ class QueryTests(StreamCase):
         assert lag is not None
         self.assertEqual({queue.queue_id: behind for queue, behind in lag.by_queue.items()},
                          {0: 10, 1: 0, 3: 21})
-
-    def test_a_query(self) -> None:
-        """The lag gets smaller with each micro-batch, and is 0 at the end."""
-        from tests.spark_bridge.session import run_to_end
-        from twistmq.spark_bridge.spark_api import HAS_READ_LIMITS
-
-        query = run_to_end(lambda: self.start(
-            subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=60))
-        found = [(each, query_lag(each)) for each in query.recentProgress if each["numInputRows"]]
-        if not HAS_READ_LIMITS:
-            self.assertEqual([lag for _, lag in found], [None])
-        else:
-            self.assertEqual([lag and lag.total for _, lag in found], [90, 30, 0])
-            lag = found[0][1]
-            assert lag is not None
-            self.assertEqual((len(lag.by_queue), lag.avg), (4, 22.5))
-            self.assertEqual(max(lag.by_queue.values()), lag.max)
-        asked = query_lag(found[-1][0], self.box.client)
-        assert asked is not None
-        self.assertEqual(asked.total, 0 if HAS_READ_LIMITS else 90)

@@ -12,6 +12,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.logs import LogWriter
+from tests.spark_bridge.object_store import object_store
 from tests.spark_bridge.records import row
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing import running_broker
@@ -47,7 +48,7 @@ class StoreSourceTests(SynchronousTestCase):
         return [made for _, made in log.written if record.decode_record(made).topic in topics
                 and record.has_queue_entry(record.decode_record(made).sys_flag)]
 
-    def read(self, path: Path, **options: str) -> Any:
+    def read(self, path: Path | str, **options: str) -> Any:
         return self.spark.read.format("rocketmq_store").options(**options).load(str(path))
 
     def rows(self, frame: Any) -> list[dict[str, Any]]:
@@ -94,6 +95,17 @@ class StoreSourceTests(SynchronousTestCase):
             self.assertEqual([each["commitLogOffset"] for each in self.rows(frame)],
                              [record.decode_record(made).physical_offset
                               for made in self.wanted(log, name)])
+
+    def test_a_uri(self) -> None:
+        """Tasks open the files of an object store by themselves."""
+        log = self.store()
+        with object_store(log.directory.parents[1]) as server:
+            frame = self.read(server.uri(f"{log.directory.parent.name}"))
+            found = sorted(each.commitLogOffset
+                           for each in frame.select("commitLogOffset").collect())
+        self.assertEqual(found, [record.decode_record(made).physical_offset
+                                 for made in self.wanted(log, "orders", "refunds")])
+
     def test_a_file_in_pieces(self) -> None:
         """A large file is read by several tasks."""
         log = LogWriter(Path(self.mktemp()).absolute(), 6 << 20)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from tests.spark_bridge.session import WAIT_SECONDS, begun, run_to_end, spark_se
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER, Topics
 from twistmq.spark_bridge.data_loss import DataLoss
+from twistmq.spark_bridge.lag import query_lag
 from twistmq.spark_bridge.source import RocketMQDataSource
 
 
@@ -125,6 +126,7 @@ class StreamCase(SourceCase):
     def run_query(self, **options: Any) -> list[int]:
         """Run it to its end; :returns: how many rows each micro-batch had."""
         query = run_to_end(lambda: self.start(**options))
+        self.progress = query.recentProgress
         return [progress["numInputRows"] for progress in query.recentProgress]
 
     def written(self) -> list[tuple[int, int, bytes]]:
@@ -141,11 +143,25 @@ class AvailableNowTests(StreamCase):
         counts = self.run_query(subscribe="orders", startingOffsets="earliest",
                                 maxOffsetsPerTrigger=40)
         self.assertEqual([count for count in counts if count], [40, 40, 40, 30])
+        self.check_lag([110, 70, 30, 0])
         self.assertEqual(self.written(), sorted(self.sent))
         self.box.send("orders", 2, [b"later"])
         self.assertEqual(sum(self.run_query(subscribe="orders", startingOffsets="earliest",
                                             maxOffsetsPerTrigger=40)), 1)
         self.assertEqual(self.written(), sorted([*self.sent, (2, 0, b"later")]))
+
+    def check_lag(self, totals: list[int]) -> None:
+        """Compare the lag after each micro-batch, from all forms of its progress."""
+        done = [each for each in self.progress if each["numInputRows"]]
+        for forms in (done, [each.json for each in done], [dict(each) for each in done]):
+            lags = [query_lag(each) for each in forms]
+            self.assertEqual([lag and lag.total for lag in lags], totals)
+        for lag, total in zip(lags, totals, strict=True):
+            assert lag is not None
+            self.assertEqual((len(lag.by_queue), lag.avg), (4, total / 4))
+        asked = query_lag(done[0], self.box.client)
+        assert asked is not None
+        self.assertEqual(asked.total, totals[0])
 
     def test_about_as_many_bytes_at_a_time_as_are_allowed(self) -> None:
         """About as many bytes at a time as are allowed."""

@@ -1,0 +1,339 @@
+"""The files of a commit log: on this machine, or on a file system that pyarrow knows.
+
+A path is one of this machine, unless it is a URI such as ``s3://bucket/store`` or
+``hdfs://host:8020/store``: ``pyarrow.fs`` reads those, and each task opens what it reads by the URI
+itself. Files of this machine are read by system calls, without pyarrow in between.
+
+A URI may have a password. No text that is shown has it, nor what stands behind a question mark.
+
+Source: FileSystem.from_uri of pyarrow 18 to 26.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.inspect.files import Reader, is_number, segment_sizes
+from twistmq.broker.store.regular_file import open_regular
+
+__all__ = ["LogFile", "LogFolder", "file_system", "open_folder", "open_log_file", "shown_path"]
+
+_FOLDER: Final = "commitlog"
+#: What users of Hadoop call a file system that pyarrow has by another name.
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+#: Bytes that one request to a remote file asks for at least, and those of one when the end of what
+#: was written is looked for.
+_BLOCK_SIZE: Final = 1 << 20
+_SCAN_SIZE: Final = 32 << 20
+#: Digits of a file's name, which is an offset: a Java long.
+_NAME_LENGTH: Final = 20
+_LONG_MAX: Final = 2**63 - 1
+#: Errors of a path that is gone, or is not a regular file.
+_NO_FILE: Final = (errno.ENOENT, errno.EINVAL, errno.EISDIR)
+_SECRET: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
+
+
+class LogFile(Protocol):
+    """One file, open for reading."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read a range; fewer bytes where the file ends."""
+
+    def data_from(self, position: int) -> int | None:
+        """The first place from here on that may have data; None when there is none."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+class LogFolder(Protocol):
+    """A folder of commit-log files, which are named by their first offset in the log."""
+
+    def sizes(self, strange: dict[str, str]) -> dict[int, int]:
+        """The lengths of its files by their start.
+
+        :param strange: gets what has such a name and is no such file, with what it is.
+        """
+
+    def path(self, start: int) -> str:
+        """The path of a file, there or not, for :func:`open_log_file`."""
+
+    def head(self, start: int, size: int) -> bytes:
+        """The first bytes of a file; none when it is gone."""
+
+    def written_end(self, start: int) -> int:
+        """The position after the last byte of a file that is not zero."""
+
+    #: Whether a broker may write to the files meanwhile.
+    is_live: bool
+
+
+def shown_path(path: str) -> str:
+    """A path as errors and logs show it."""
+    return _SECRET.sub(r"\1:***@", path).partition("?")[0] if _is_remote(path) else path
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, and the path on it.
+
+    :raises StoreError: when pyarrow does not know it, or it cannot be had.
+    """
+    scheme, colon, rest = uri.partition(":")
+    with _named(uri):
+        found: tuple[Any, str] = import_module("pyarrow.fs").FileSystem.from_uri(
+            _SCHEMES.get(scheme.lower(), scheme) + colon + rest)
+    return found
+
+
+def open_folder(path: str) -> LogFolder:
+    """The folder of a log.
+
+    :param path: the log's, or a store's that has it in ``commitlog``.
+    :raises StoreError: when a remote file system cannot be had.
+    """
+    if _is_remote(path):
+        return _RemoteFolder.found(path)
+    root = Path(_local(path))
+    return _LocalFolder(root / _FOLDER if (root / _FOLDER).is_dir() else root)
+
+
+def open_log_file(path: str, data_end: int | None = None) -> LogFile:
+    """Open a file.
+
+    :param data_end: the position after the last byte that is not zero; None: unknown, or it may
+        grow.
+    :raises FileNotFoundError: when it is gone.
+    :raises OSError: when it is no regular file.
+    :raises StoreError: when a remote file system does not give it.
+    """
+    if not _is_remote(path):
+        return _LocalFile(open_regular(_local(path)))
+    system, place = file_system(path)
+    with _named(path):
+        return _RemoteFile(path, system.open_input_file(place), data_end)
+
+
+class _LocalFile:
+    """A file of this machine.
+
+    Plain reads, no map: the owner of a file may cut or remove it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, position: int, size: int) -> bytes:
+        found = os.pread(self._descriptor, size, position)
+        if len(found) == size:
+            return found
+        parts = [found]
+        while found and (left := size - sum(map(len, parts))):
+            found = os.pread(self._descriptor, left, position + size - left)
+            parts.append(found)
+        return b"".join(parts)
+
+    def data_from(self, position: int) -> int | None:
+        try:
+            return os.lseek(self._descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            # Any other error says that holes are not known here.
+            return None if error.errno == errno.ENXIO else position
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _LocalFolder:
+    """A folder of this machine."""
+
+    is_live = True
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def sizes(self, strange: dict[str, str]) -> dict[int, int]:
+        kinds: dict[Path, str] = {}
+        found = segment_sizes(self._directory, kinds)
+        strange.update({str(path): kind for path, kind in kinds.items()})
+        return found
+
+    def path(self, start: int) -> str:
+        return str(self._directory / f"{start:020d}")
+
+    def head(self, start: int, size: int) -> bytes:
+        try:
+            with open(open_regular(self.path(start)), "rb") as file:
+                return file.read(size)
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            return b""
+
+    def written_end(self, start: int) -> int:
+        reader = Reader()
+        try:
+            return reader.written_end(Path(self.path(start)))
+        finally:
+            reader.close()
+
+
+class _RemoteFile:
+    """A file that pyarrow opened. Short reads in a row cost one request."""
+
+    def __init__(self, path: str, file: Any, data_end: int | None) -> None:
+        self._path = path
+        self._file = file
+        self._data_end = data_end
+        with _named(path):
+            self.size: int = file.size()
+        #: What was read last for a short read, and its place.
+        self._block = b""
+        self._block_at = 0
+
+    def read(self, position: int, size: int) -> bytes:
+        if size >= _BLOCK_SIZE:
+            return self._asked(position, size)
+        at = position - self._block_at
+        if at < 0 or at + size > len(self._block):
+            self._block, self._block_at, at = self._asked(position, _BLOCK_SIZE), position, 0
+        return self._block[at : at + size]
+
+    def _asked(self, position: int, size: int) -> bytes:
+        size = min(size, self.size - position)
+        if size <= 0:
+            return b""
+        with _named(self._path):
+            return bytes(self._file.read_at(size, position))
+
+    def data_from(self, position: int) -> int | None:
+        return None if self._data_end is not None and position >= self._data_end else position
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _RemoteFolder:
+    """A folder that pyarrow finds.
+
+    :param uri: of the folder.
+    :param place: its path on the file system.
+    """
+
+    is_live = False
+
+    def __init__(self, uri: str, system: Any, place: str) -> None:
+        self._uri = uri
+        self._system = system
+        self._place = place
+
+    @classmethod
+    def found(cls, uri: str) -> _RemoteFolder:
+        """The folder of a log, or of a store that has one."""
+        system, place = file_system(uri)
+        fs = import_module("pyarrow.fs")
+        inner = f"{place.rstrip('/')}/{_FOLDER}"
+        with _named(uri):
+            [info] = system.get_file_info([inner])
+        if info.type == fs.FileType.Directory:
+            return cls(_below(uri, _FOLDER), system, inner)
+        return cls(uri, system, place)
+
+    def sizes(self, strange: dict[str, str]) -> dict[int, int]:
+        fs = import_module("pyarrow.fs")
+        with _named(self._uri):
+            infos = self._system.get_file_info(
+                fs.FileSelector(self._place, allow_not_found=True))
+        found: dict[int, int] = {}
+        for info in infos:
+            name = info.base_name
+            if not is_number(name):
+                continue
+            kind = "" if info.type == fs.FileType.File else (
+                "a folder" if info.type == fs.FileType.Directory else "of another kind")
+            if not kind and (len(name) != _NAME_LENGTH or int(name) > _LONG_MAX):
+                kind = "a file whose name is not an offset of 20 digits"
+            if kind:
+                strange[shown_path(_below(self._uri, name))] = kind
+            else:
+                found[int(name)] = info.size
+        return found
+
+    def path(self, start: int) -> str:
+        return _below(self._uri, f"{start:020d}")
+
+    def head(self, start: int, size: int) -> bytes:
+        try:
+            file = self._opened(start)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.read(0, size)[:size]
+        finally:
+            file.close()
+
+    def written_end(self, start: int) -> int:
+        try:
+            file = self._opened(start)
+        except FileNotFoundError:
+            return 0
+        try:
+            end = file.size
+            while end > 0:
+                begin = max(end - _SCAN_SIZE, 0)
+                data = file.read(begin, end - begin).rstrip(b"\0")
+                if data:
+                    return begin + len(data)
+                end = begin
+            return 0
+        finally:
+            file.close()
+
+    def _opened(self, start: int) -> _RemoteFile:
+        path = self.path(start)
+        with _named(path):
+            return _RemoteFile(path, self._system.open_input_file(
+                f"{self._place.rstrip('/')}/{start:020d}"), None)
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path and not path.lower().startswith("file:")
+
+
+def _local(path: str) -> str:
+    """The path of this machine that a text says, which may be a URI of the scheme file."""
+    return unquote(urlsplit(path).path) if path.lower().startswith("file:/") else path
+
+
+def _below(uri: str, name: str) -> str:
+    """A URI with a name added to its path."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Turn pyarrow's errors into one that names the path, without the secrets of its URI.
+
+    :raises FileNotFoundError: as it is.
+    :raises StoreError: for any other.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, NotImplementedError, ImportError, KeyError) as error:
+        text = " ".join(str(error).split()).replace(uri, shown_path(uri))
+        parts = urlsplit(uri)
+        for secret in (parts.password, unquote(parts.password or "")):
+            if secret:
+                text = text.replace(secret, "***")
+        raise StoreError(f"option path: {shown_path(uri)}: {text}") from None
