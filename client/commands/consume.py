@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,10 @@ _FIELDS: Final = "t topic, b broker, q queue, o offset, T tag, k keys, K shardin
                  "i id, d stored at, s body, n newline, % percent sign"
 #: The time without a message after which ``--to end`` looks whether the end is reached, seconds.
 _PULL_HOLD_MS: Final = 500
+#: How often the route is asked for queues that the topic got, seconds.
+_ROUTE_S: Final = 5.0
+#: How much earlier than this command a broker's clock may be, ms.
+_CLOCKS_MS: Final = 5000
 
 
 @click.command()
@@ -153,7 +157,7 @@ def _of_queues(
     where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any,
     unreadable: _Unreadable,
 ) -> Generator[ReceivedMessage[Any], None, None]:
-    """Read all queues in turn, from a place."""
+    """Read all queues in turn, from a place; without an end also those that the topic gets."""
     from twistmq.client.blocking import Client
     from twistmq.client.core.damaged import sort_out
     from twistmq.client.core.pulling import messages_of
@@ -164,6 +168,7 @@ def _of_queues(
         queues = client.read_queues(topic)
         places = {queue: _place(client, queue, begin) for queue in queues}
         ends = {queue: client.max_offset(queue) for queue in queues} if to_end else {}
+        newer = _NewQueues(client, topic, begin, queues)
         # Queues whose next message is asked for alone.
         alone: set[Any] = set()
         while places:
@@ -194,8 +199,47 @@ def _of_queues(
                 for message in messages:
                     if not to_end or message.offset < ends[queue]:
                         yield message
-            if idle and places and not to_end:
-                time.sleep(_PULL_HOLD_MS / 1000)
+            if not to_end:
+                places.update(newer.look())
+                if idle:
+                    time.sleep(_PULL_HOLD_MS / 1000)
+
+
+class _NewQueues:
+    """The queues that a topic gets while it is read: it has more, or another broker has it.
+
+    :param begin: where the command begins. With "last", a new queue is read from the time at which
+        the command began, because what it has since then came after that.
+    :param known: the queues that are read.
+    """
+
+    def __init__(self, client: Any, topic: str, begin: str, known: list[Any]) -> None:
+        self._client = client
+        self._topic = topic
+        self._begin = begin
+        self._since_ms = int(time.time() * 1000) - _CLOCKS_MS
+        self._known = set(known)
+        self._due_s = time.monotonic() + _ROUTE_S
+
+    def look(self) -> dict[Any, int]:
+        """The queues that came since the last look, and where each is read from.
+
+        Queues of servers that do not answer are found by a later look.
+        """
+        from twistmq.broker.errors import BrokerError
+
+        found: dict[Any, int] = {}
+        if time.monotonic() < self._due_s:
+            return found
+        self._due_s = time.monotonic() + _ROUTE_S
+        with suppress(BrokerError):
+            for queue in self._client.read_queues(self._topic, again=True):
+                if queue not in self._known:
+                    found[queue] = (self._client.search_offset(queue, self._since_ms)
+                                    if self._begin == "last"
+                                    else _place(self._client, queue, self._begin))
+                    self._known.add(queue)
+        return found
 
 
 def _check_place(begin: str) -> None:

@@ -290,6 +290,10 @@ class Routes:
             raise NoRoute(f"no name server knows a master of broker {broker_name}")
         return address
 
+    def has_master(self, queue: MessageQueue) -> bool:
+        """Whether a route names a master of the broker that serves a queue."""
+        return MASTER_ID in self.brokers.get(self.broker_of(queue), ())
+
     def reader(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> str:
         """The address of a broker to read from.
 

@@ -158,8 +158,9 @@ class Sending(msgspec.Struct):
         """Begin an attempt."""
         sender, topic = self._sender, self._message.topic
         route = sender.client.routes.known(topic)
-        if route is None or not route.write_queues or topic in sender.finding:
-            # One without a queue may have a master again.
+        if route is None or not route.write_queues or topic in sender.finding or (
+                self._queue is not None and not sender.client.routes.has_master(self._queue)):
+            # One without a queue may have a master again, and one without the broker may have it.
             self._find_route(again=route is not None)
         else:
             self._send(route)
@@ -657,7 +658,8 @@ class Sender:
         if fault is not None:
             raise fault
         client.routes.follow(message.topic)
-        route = await client.routes.find_for_send(message.topic)
+        route = await client.routes.find_for_send(
+            message.topic, again=queue is not None and not client.routes.has_master(queue))
         target = queue or self.choose(message, route, ())
         address = client.routes.master(client.routes.broker_of(target))
         if message.is_timed:

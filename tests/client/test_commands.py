@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -20,7 +21,10 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing import running_broker
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Consumer, Producer, ReceivedMessage
+from twistmq.client.commands import consume as consume_module
+from twistmq.client.errors import RequestRefused
 
 
 class CommandTests(TestCase):
@@ -70,6 +74,67 @@ class CommandTests(TestCase):
             self.assertIn("/w==", found)
 
         return deferToThread(run)
+
+    def test_queues_that_a_topic_gets_are_read(self) -> Deferred[Any]:
+        """More queues of the broker, and those of another one: all that came after the start.
+
+        The command reads without a group, from the end.
+        """
+        self.patch(consume_module, "_ROUTE_S", 0.1)
+        # A queue that was there before, at a broker that was away, is read from the start on.
+        self.patch(consume_module, "_CLOCKS_MS", 0)
+        seen: list[bytes] = []
+
+        def read() -> None:
+            with closing(consume_module._of_queues(
+                    self.where, "grows", "last", False, "", "*", {},
+                    consume_module._Unreadable("skip"))) as messages:
+                for message in messages:
+                    seen.append(message.body)
+                    if message.body == b"stop":
+                        break
+
+        def run() -> None:
+            with Client(self.where) as client, Producer(self.where, group="p") as producer, (
+                    running_broker({"namesrvAddr": self.where, "brokerName": "second",
+                                    "brokerClusterName": "DefaultCluster"})) as second:
+                self.make_topic(client, self.broker.broker_address, 1)
+                wait_until("the topic", lambda: has_queues(client, 1))
+                [first] = client.read_queues("grows")
+                producer.send("grows", b"before", queue=first)
+                reading = threading.Thread(target=read, daemon=True)
+                reading.start()
+                sent = 0
+                while not seen and sent < 1000:
+                    producer.send("grows", b"%d" % sent, queue=first)
+                    sent += 1
+                self.make_topic(client, self.broker.broker_address, 3)
+                self.make_topic(client, second.broker_address, 2)
+                wait_until("all queues", lambda: has_queues(client, 5))
+                new = [queue for queue in client.read_queues("grows") if queue != first]
+                for queue in new:
+                    producer.send("grows", b"new", queue=queue)
+                wait_until("the messages", lambda: seen.count(b"new") == 4)
+                producer.send("grows", b"stop", queue=new[-1])
+                reading.join(30)
+                self.assertFalse(reading.is_alive())
+            self.assertNotIn(b"before", seen)
+            self.assertEqual(len(seen), len(set(seen)) + 3)
+
+        def has_queues(client: Client, count: int) -> bool:
+            try:
+                return len(client.read_queues("grows", again=True)) == count
+            except RequestRefused:
+                return False
+
+        return deferToThread(run)
+
+    def make_topic(self, client: Client, address: str, queues: int) -> None:
+        """Make the topic that grows, or give it more queues."""
+        client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
+            topic="grows", default_topic="TBW102", read_queue_nums=queues,
+            write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0,
+            order=False))
 
     def test_keys_delimiters_filters_and_forms(self) -> Deferred[Any]:
         """A key stands before its delimiter; a tag chooses; -f says what is printed."""

@@ -97,6 +97,27 @@ class AttemptTests(SendCase):
         self.assertRaises(Rejected, self.send)
         self.assertEqual(self.sends(A) + self.sends(B), 1)
 
+    def test_a_chosen_queue_of_a_broker_that_is_new(self) -> None:
+        """The route is asked for again, once, whether the send is answered or one-way."""
+        for oneway in (False, True):
+            self.setUp()
+            self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
+            self.send()
+            self.box.servers[NAMESRV] = routes({"T": route({"a": A, "b": B})})
+            ready = self.sender.prepare(Message(topic="T", body=b"1"))
+            for number in (2, 3):
+                new = MessageQueue("T", "b", number)
+                if oneway:
+                    self.box.run(self.sender.send_oneway(ready, new))
+                    self.box.settle()
+                else:
+                    self.assertEqual(self.send(queue=new).queue, new)
+            asked = [command.code for where, command in self.box.requests if where == NAMESRV]
+            self.assertEqual((len(asked), self.sends(B)), (2, 2))
+        error = self.assertRaises(SendFailed, self.send, queue=MessageQueue("T", "gone", 0))
+        self.assertFalse(error.maybe_stored)
+        self.assertIn("master of broker gone", str(error))
+
     def test_all_attempts_are_told(self) -> None:
         """The error has the broker, the time and the reason of each attempt."""
         self.box.servers[A] = self.box.servers[B] = lambda command: (
