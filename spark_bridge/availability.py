@@ -31,7 +31,7 @@ from twistmq.client.core.pulling import pull_header
 from twistmq.client.errors import NoRoute, SendFailed
 
 __all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Standing",
-           "StillAway", "Verdict", "is_passing", "reach_name_server"]
+           "StillAway", "Verdict", "is_denied", "is_passing", "reach_name_server"]
 
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 #: Pauses between tries: they begin with ``fetchOffset.retryIntervalMs``, and double. A pause of
@@ -41,6 +41,8 @@ PAUSE_MAX_S: Final = 2.0
 #: A broker that refuses a request with one of these may serve it in a moment.
 BUSY_CODES: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY})
+#: A part of the name of the exceptions by which access control refuses, as remarks have it.
+_ACCESS: Final = ".acl.common.AclException"
 _PULL_CODES: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                       ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
@@ -82,6 +84,17 @@ def is_passing(error: Exception) -> bool:
         return isinstance(last, Exception) and is_passing(last)
     return isinstance(error, RemotingError | NoRoute) or (
         isinstance(error, RequestRefused) and error.response_code in BUSY_CODES)
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether a broker refuses a request because of the account, or because there is none.
+
+    Apache's brokers before 5.3 answer so with code 1. Code 16 also says that a topic or broker
+    permits nobody to read or to write.
+    """
+    return isinstance(error, RequestRefused) and (
+        _ACCESS in str(error) or (error.response_code == ResponseCode.NO_PERMISSION
+                                  and "forbidden" not in str(error)))
 
 
 class Patience:

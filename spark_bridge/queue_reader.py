@@ -37,6 +37,7 @@ from twistmq.spark_bridge.availability import (
     Patience,
     Standing,
     Verdict,
+    is_denied,
     is_passing,
 )
 from twistmq.spark_bridge.columns import COLUMNS, Column
@@ -273,6 +274,8 @@ class QueueReader:
         self._client = self.client = plan.settings.client()
         #: Whether every message of the queue is wanted: then none may be missing.
         self._takes_all = plan.expression_type.upper() == "TAG" and plan.expression in ("", "*")
+        #: Whether the first message is known to be there, where answers cannot show a loss.
+        self._has_begun = self._takes_all
         #: The first offset that did not come yet.
         self._position = part.start
         self._asked: deque[_Asked] = deque()
@@ -297,6 +300,9 @@ class QueueReader:
         """
         while self._position < self._part.end:
             try:
+                if not self._has_begun:
+                    self._begin()
+                    continue
                 asked = self._ask()
                 result = asked.pending.result()
                 assert asked.offset == self._position, (asked.offset, self._position)
@@ -317,6 +323,31 @@ class QueueReader:
                 self._skip(asked.offset, result)
 
     # --- asking
+
+    def _begin(self) -> None:
+        """See whether the first message of the range is there, whatever the expression says of it.
+
+        An answer to a pull with an expression does not tell messages that are gone from those that
+        are not wanted.
+        """
+        offset = self._position
+        plan = self._plan
+        result = self._client.pull_soon(
+            self._queue, offset, group=plan.group, max_count=plan.pull_batch_size,
+            attempt=self._attempt, max_bytes=1).result()
+        if self._attempt:
+            self._check_end(result)
+        if self._patience.failures:
+            self._patience.over()
+        if result.status is not PullStatus.FOUND:
+            self._skip(offset, result)
+            return
+        self._has_begun = True
+        with contextlib.suppress(StoreDamaged):
+            first = decode_record(result.body, 0, False).queue_offset
+            if first > offset:
+                self._lost(offset, f"the next message there is {first}", first)
+                self._begin_at(first)
 
     def _ask(self) -> _Asked:
         """Send what may be under way; :returns: the pull whose answer comes next."""
@@ -448,14 +479,15 @@ class QueueReader:
         :raises ReadFailed: when asking again does not help.
         """
         if error.response_code in BUSY_CODES:
-            self._failed(error)
+            self._failed(error if self._is_from_master() else RemotingError(
+                f"{error} (a slave, which gives messages only with slaveReadEnable=true)"))
             return
         if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
             self._without_topic()
             return
         plan = self._plan
         is_sql = plan.expression_type.upper() != "TAG"
-        option = ""
+        option = "option accessKey: " if is_denied(error) else ""
         if error.response_code in _PARSE_FAILED or (
                 is_sql and error.response_code == ResponseCode.SYSTEM_ERROR):
             option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "

@@ -38,6 +38,7 @@ from twistmq.spark_bridge.availability import (
     PAUSE_MAX_S,
     Look,
     Patience,
+    is_denied,
     is_passing,
     reach_name_server,
 )
@@ -98,6 +99,8 @@ class _Failure:
     is_away: bool = False
     #: Whether the rows are stored, less safely than they should be.
     is_stored: bool = False
+    #: Whether another try may help.
+    has_tries: bool = True
 
 
 class Sender:
@@ -254,6 +257,8 @@ class Sender:
             if failure.refusal is not None:
                 self._each(sending, failure.refusal)
                 return
+            if not failure.has_tries:
+                raise self._error(rows[0], failure.why, len(rows))
             # A send that failed before its broker came back is repeated at once.
             is_late = patience.failures == 0 and sending.sent_s < self._back_s
             if not is_late and not patience.pause(
@@ -276,6 +281,8 @@ class Sender:
         try:
             result = sending.pending.result()
         except RequestRefused as error:
+            if is_denied(error):
+                return _Failure(f"option accessKey: {error}", has_tries=False)
             is_final = error.response_code not in RETRY_CODES
             return _Failure(str(error), error if is_final else None, is_passing(error))
         except BrokerError as error:

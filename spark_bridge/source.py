@@ -20,6 +20,7 @@ from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
+from twistmq.spark_bridge.availability import is_denied
 from twistmq.spark_bridge.columns import (
     COLUMNS,
     Column,
@@ -159,7 +160,8 @@ def naming_the_option(queue: MessageQueue | None = None) -> Iterator[None]:
         yield
     except (RemotingError, RequestRefused) as error:
         place = "" if queue is None else f"{queue_name(queue)}: "
-        raise OptionError(f"option nameServer: {place}{error}") from None
+        option = "accessKey" if is_denied(error) else "nameServer"
+        raise OptionError(f"option {option}: {place}{error}") from None
 
 
 class BatchReader(DataSourceReader):

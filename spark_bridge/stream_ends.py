@@ -11,10 +11,17 @@ is away, and reports what is lost, each loss once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from twistmq.broker.errors import BrokerError, CopiedError, RequestRefused, StoreDamaged
+from twistmq.broker.errors import (
+    BrokerError,
+    CopiedError,
+    RemotingError,
+    RequestRefused,
+    StoreDamaged,
+)
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.record import decode_record
 from twistmq.client.blocking import Client
@@ -74,6 +81,8 @@ class StreamEnds:
         self._gone: set[MessageQueue] = set()
         #: Topics without a known queue that were reported as missing.
         self._missing: set[str] = set()
+        #: The topics that were looked at last.
+        self._topics: set[str] = set()
         #: The losses that were reported.
         self._told: set[str] = set()
 
@@ -95,21 +104,31 @@ class StreamEnds:
 
         :raises RemotingError, NoRoute: when a broker is away.
         """
-        client = self._client()
-        asked = {queue: client.pull_soon(queue, offset - 1, group=self._plan.group, max_count=1,
-                                         max_bytes=1)
-                 for queue, offset in offsets.items() if offset > 0}
-        found = {}
-        for queue, pending in asked.items():
-            try:
-                result = pending.result()
-                if result.status is PullStatus.FOUND and result.next_offset == offsets[queue]:
-                    record = decode_record(result.body, 0, False)
-                    found[queue] = (record.physical_offset, record.store_timestamp)
-            except (RequestRefused, StoreDamaged) as error:
-                # A message that cannot be had has no mark; those who read it tell of it.
-                if is_passing(error):
-                    raise
+        client, retries = self._client(), self._plan.settings.retries
+        left = {queue: offset for queue, offset in offsets.items() if offset > 0}
+        found: Marks = {}
+        attempt = 0
+        while left:
+            asked = {queue: client.pull_soon(queue, offset - 1, group=self._plan.group,
+                                             max_count=1, max_bytes=1, attempt=attempt)
+                     for queue, offset in left.items()}
+            failed: Offsets = {}
+            for queue, pending in asked.items():
+                try:
+                    result = pending.result()
+                    if result.status is PullStatus.FOUND and result.next_offset == offsets[queue]:
+                        record = decode_record(result.body, 0, False)
+                        found[queue] = (record.physical_offset, record.store_timestamp)
+                except RemotingError:
+                    # The next try asks a slave, if there is one.
+                    if attempt >= retries:
+                        raise
+                    failed[queue] = left[queue]
+                except (RequestRefused, StoreDamaged) as error:
+                    # A message that cannot be had has no mark; those who read it tell of it.
+                    if is_passing(error):
+                        raise
+            left, attempt = failed, attempt + 1
         return found
 
     def patiently(self, work: Callable[[], T]) -> T:
@@ -131,11 +150,16 @@ class StreamEnds:
                 patience.over()
                 return found
             patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING)
+            # Other brokers may serve the topics now: a master that is back, or a slave.
+            for topic in self._topics:
+                with suppress(BrokerError):
+                    self._client().route(topic, again=True)
 
     def _look(self, known: Offsets | None, target: Offsets | None, marks: Marks) -> Ends:
         """One look; :raises _Waits: when something is away."""
         client = self._client()
         look = Look(client, self._plan.group)
+        self._topics = {queue.topic for queue in (*(known or {}), *(target or {}))}
         found = Ends()
         if target is None:
             queues = self._subscription.present(client, look)
@@ -147,6 +171,9 @@ class StreamEnds:
         for queue, offset in (known or {}).items():
             if queue not in found.ends and queue not in self._gone:
                 # It came between the first question and this one.
+                found.ends[queue] = client.max_offset(queue)
+            if target is not None and found.ends.get(queue, offset) < offset:
+                # A slave that had less may have given the end.
                 found.ends[queue] = client.max_offset(queue)
             if queue in found.ends and (queue in self._gone or found.ends[queue] < offset):
                 found.moved[queue] = self._new_place(look, queue, offset, marks.get(queue))

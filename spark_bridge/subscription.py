@@ -226,7 +226,9 @@ class Subscription:
                 raise NoRoute(f"{queue_name(queue)}: a slave has only the offsets {least} to "
                               f"{most}, and its master is away")
             report_loss(f"option {option}: {queue_name(queue)}: offset {value} is not there, only "
-                        f"{least} to {most}", self._options.flag("failOnDataLoss"))
+                        f"{least} to {most}", self._options.flag("failOnDataLoss"),
+                        f"{least - value} offsets are skipped, {value} to {least - 1}"
+                        if value < least else f"{most} takes its place")
         return min(max(value, least), most)
 
 

@@ -207,7 +207,7 @@ SLOWEST_FIRST: Final = (
 #: Files whose tests share a thing that is long to start, by that thing: one worker runs them all.
 TOGETHER: Final = {
     "spark session": (
-        "interop/test_spark.py", "interop/test_trace_rows.py",
+        "interop/test_spark.py", "interop/test_trace_rows.py", "spark_bridge/test_accounts.py",
         "spark_bridge/test_export_folder.py",
         "spark_bridge/test_export_job.py", "spark_bridge/test_kill.py", "spark_bridge/test_sink.py",
         "spark_bridge/test_source.py", "spark_bridge/test_store_source.py",

@@ -72,12 +72,16 @@ class Cluster:
             self._threads[name].call(
                 lambda service=service: ensureDeferred(service.register(True)))
 
-    def start(self, name: str = "broker-a") -> None:
-        """Start a broker, on the port it had before."""
+    def start(self, name: str = "broker-a", **settings: str) -> None:
+        """Start a broker, on the port it had before.
+
+        :param settings: of this broker, such as those of a slave, which has a name of its own here
+            and its master's as ``brokerName``.
+        """
         port = self._ports.setdefault(name, free_port())
         values = boot.broker_settings(None, {
             **_LOCAL, "listenPort": str(port), "brokerName": name, "namesrvAddr": self.namesrv,
-            "storePathRootDir": str(self.folder / name), **self._settings})
+            "storePathRootDir": str(self.folder / name), **self._settings, **settings})
         self._services[name] = self._run(
             name, lambda reactor: BrokerService(reactor, values, services.load_hooks(values)))
 
@@ -104,6 +108,14 @@ class Cluster:
     def close(self) -> None:
         for name in list(self._running)[::-1]:
             self.stop(name)
+
+    def service(self, name: str = "broker-a") -> BrokerService:
+        """A broker that runs."""
+        return self._services[name]
+
+    def call(self, function: Any, name: str = "broker-a") -> Any:
+        """Call a function on a broker's thread; :returns: what it returns."""
+        return self._threads[name].call(function)
 
     # --- topics and messages
 

@@ -67,10 +67,12 @@ class ClusterCase(SynchronousTestCase):
     """A name server and brokers of its own."""
 
     brokers: tuple[str, ...] = (A,)
+    #: Settings of all brokers.
+    settings: dict[str, str] = {}  # noqa: RUF012
 
     def setUp(self) -> None:
         self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
-        context = cluster(self.folder / "cluster", *self.brokers)
+        context = cluster(self.folder / "cluster", *self.brokers, **self.settings)
         self.cluster: Cluster = context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
         self.lines: list[str] = []

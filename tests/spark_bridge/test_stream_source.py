@@ -64,7 +64,12 @@ class Driver:
         self._batch(self._reader.getDefaultReadLimit())
         return sum(map(len, self.batches)) - before
 
+    def batch(self) -> bool:
+        """One micro-batch, as bounded as the options say; :returns: whether there was any."""
+        return self._batch(self._reader.getDefaultReadLimit())
+
     def stop(self) -> None:
+        """Give back the connections."""
         self._reader.stop()
 
     def _batch(self, limit: Any) -> bool:

@@ -1,0 +1,186 @@
+"""Accounts of a broker with access control: what they may read, write and commit, and what errors say.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.spark_bridge.session import spark_session
+from tests.spark_bridge.test_availability import A, ClusterCase, bodies
+from tests.spark_bridge.topics import pa, schema_of
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.client import Client, Credentials, Message, MessageQueue, Producer
+from twistmq.spark_bridge.options import OptionError
+from twistmq.spark_bridge.queue_reader import ReadFailed
+from twistmq.spark_bridge.sink import WriteFailed
+from twistmq.spark_bridge.source import RocketMQDataSource
+from twistmq.spark_bridge.trace_source import TraceSource
+from twistmq.trace.records import Pub, encode_records
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+ACCOUNTS = """\
+accounts:
+- {accessKey: admin-key, secretKey: secret-of-admin, admin: true}
+- accessKey: reader-key
+  secretKey: secret-of-reader
+  topicPerms: [orders=SUB]
+  groupPerms: [analytics=SUB]
+- accessKey: tracer-key
+  secretKey: secret-of-tracer
+  topicPerms: [RMQ_SYS_TRACE_TOPIC=SUB]
+  groupPerms: [spark-rocketmq-source=SUB]
+- accessKey: writer-key
+  secretKey: secret-of-writer
+  topicPerms: [orders=PUB]
+- {accessKey: nobody-key, secretKey: secret-of-nobody}
+"""
+DENIED = "answered 1: org.apache.rocketmq.acl.common.AclException: "
+#: The longest error that is "a few lines".
+LINES_MAX = 25
+
+
+def keys(name: str) -> dict[str, str]:
+    """The options of an account."""
+    return {"accessKey": f"{name}-key", "secretKey": f"secret-of-{name}"}
+
+
+class AccountCase(ClusterCase):
+    """A broker with accounts, and a topic with messages."""
+
+    def setUp(self) -> None:
+        home = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        (home / "conf").mkdir(parents=True)
+        (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
+        self.settings = {"aclEnable": "true", "rocketmqHome": str(home),
+                         "traceTopicEnable": "true"}
+        super().setUp()
+        self.admin = Client(self.cluster.namesrv, timeout_s=30,
+                            credentials=Credentials("admin-key", "secret-of-admin"))
+        self.addCleanup(self.admin.close)
+        self.admin.ask(self.cluster.address(), RequestCode.UPDATE_AND_CREATE_TOPIC,
+                       CreateTopicRequestHeader("orders", "TBW102", 4, 4, 6, "SINGLE_TAG"))
+        self.cluster.register()
+        self.producer = Producer(self.admin, timeout_s=30)
+        self.queue = MessageQueue("orders", A, 0)
+        self.producer.send_batch([Message("orders", body) for body in bodies("o", 8)], self.queue)
+
+    def denied(self, kind: type[Exception], call: Callable[[], Any], *texts: str) -> None:
+        """Something is refused by an error that is short, says why, and has no secret."""
+        error = self.assertRaises(kind, call)
+        lines = "".join(traceback.format_exception_only(error))
+        self.assertLessEqual(len(lines.splitlines()), 2, msg=lines)
+        for text in ("option accessKey: ", DENIED, *texts):
+            self.assertIn(text, lines)
+        self.assertNotIn("secret-of", lines)
+
+
+class AccountTests(AccountCase):
+    """The sources and sinks, as Spark calls them."""
+
+    def write(self, **options: str) -> int:
+        """Write four rows; :returns: the number of rows that are acknowledged."""
+        source = RocketMQDataSource({name.lower(): value for name, value in {
+            **self.cluster.options, "topic": "orders", **options}.items()})
+        writer = pickle.loads(pickle.dumps(source.writer(schema_of(body="binary"), False)))
+        rows: int = writer.write(iter([pa.RecordBatch.from_pylist(
+            [{"body": body} for body in bodies("w", 4)])])).rows
+        return rows
+
+    def test_a_reader(self) -> None:
+        """It reads by the group that it may use, and may not use another, or write."""
+        reader = {**keys("reader"), "subscribe": "orders"}
+        self.assertEqual(self.read(self.batch(group="analytics", **reader)), bodies("o", 8))
+        for expression in ("*", "red"):
+            batch = self.batch(subExpression=expression, **reader)
+            self.denied(ReadFailed, lambda batch=batch: self.read(batch),
+                        "topic orders, broker broker-a, queue ", "group:spark-rocketmq-source")
+        self.denied(WriteFailed, lambda: self.write(**keys("reader")),
+                    "partition 0, 4 rows from row 0 on, topic orders: ", "topic:orders")
+
+    def test_a_group(self) -> None:
+        """A reader commits to its group, and begins at what is committed."""
+        reader = {**keys("reader"), "subscribe": "orders", "group": "analytics"}
+        driver = self.driver(commitGroupOffsets="true", maxOffsetsPerTrigger=5, **reader).run()
+        self.assertEqual(self.bodies(driver), bodies("o", 8))
+        self.assertEqual(self.admin.group_offset("analytics", self.queue), 8)
+        self.assertEqual(self.driver(startingOffsets="committed", **reader).run().rows(), [])
+        self.denied(OptionError, lambda: self.batch(**{
+            **reader, "group": "other", "startingOffsets": "committed"}), "group:other")
+
+    def test_a_writer(self) -> None:
+        """It writes, and its read is refused."""
+        self.assertEqual(self.write(**keys("writer")), 4)
+        batch = self.batch(subscribe="orders", **keys("writer"))
+        self.denied(ReadFailed, lambda: self.read(batch), "topic:orders")
+
+    def test_without_rights(self) -> None:
+        """An account without rights, none, and a wrong secret are refused when a read is planned.
+        """
+        for account, text in ((keys("nobody"), "topic:orders"), ({}, "No accessKey"),
+                              ({**keys("reader"), "secretKey": "secret-of-evil"}, "signature")):
+            for way in ({"subscribe": "orders"}, {"subscribePattern": "orders"},
+                        {"assign": '{"orders":{"broker-a":[0]}}'}):
+                options = {**account, **way}
+                self.denied(OptionError, lambda options=options: self.batch(**options), text)
+                self.denied(OptionError, lambda options=options: self.driver(**options).run(), text)
+            self.denied(WriteFailed, lambda account=account: self.write(**account), text)
+        self.assertEqual(self.said("waiting"), [])
+
+    def test_traces(self) -> None:
+        """Traces need a row for their topic; a reader of messages may not have them."""
+        self.producer.send(TRACE_TOPIC, encode_records([Pub(
+            1_700_000_000_000, "R", "P", "orders", "A", "paid", "k", "10.0.0.1:10911", 5, 2, 0,
+            "OFF", True)]))
+
+        def traces(name: str, **more: str) -> list[Any]:
+            source = TraceSource({key.lower(): value for key, value in {
+                **self.cluster.options, **keys(name), **more}.items()})
+            reader: Any = source.reader(source.schema())
+            return [row["msgId"] for part in reader.partitions()
+                    for batch in reader.read(part) for row in batch.to_pylist()]
+
+        self.assertEqual(traces("tracer"), ["A"])
+        self.denied(OptionError, lambda: traces("reader", group="analytics"),
+                    f"topic:{TRACE_TOPIC}")
+
+
+class SparkAccountTests(AccountCase):
+    """What Spark shows of accounts."""
+
+    def test_errors_and_plans(self) -> None:
+        """Errors are of a few lines; neither they nor plans nor checkpoints have a secret."""
+        spark = spark_session()
+        options = {**self.cluster.options, "subscribe": "orders"}
+        shown = []
+        frame = spark.read.format("rocketmq").options(
+            **options, group="analytics", **keys("reader")).load()
+        self.assertEqual(frame.count(), 8)
+        shown.append(frame._jdf.queryExecution().toString())
+        rows = spark.range(3).selectExpr("cast(id AS string) AS body")
+        for call in (
+            lambda: spark.read.format("rocketmq").options(
+                **options, **keys("nobody")).load().collect(),
+            lambda: spark.read.format("rocketmq").options(
+                **options, **keys("reader")).load().collect(),
+            lambda: rows.write.format("rocketmq").options(
+                **self.cluster.options, topic="orders", **keys("nobody")).mode("append").save(),
+        ):
+            error = str(self.assertRaises(Exception, call))
+            self.assertLessEqual(len(error.splitlines()), LINES_MAX, msg=error)
+            self.assertIn("option accessKey: ", error)
+            shown.append(error)
+        checkpoint = self.folder / "checkpoint"
+        query = spark.readStream.format("rocketmq").options(
+            **options, startingOffsets="earliest", group="analytics", **keys("reader")
+        ).load().writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(
+            availableNow=True).start()
+        query.awaitTermination()
+        shown += [str(query.recentProgress),
+                  *(path.read_text() for path in checkpoint.rglob("*")
+                    if path.is_file() and not path.name.endswith(".crc"))]
+        self.assertNotIn("secret-of", "\n".join(shown))
