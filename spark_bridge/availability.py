@@ -235,6 +235,10 @@ class Look:
             return Verdict(Standing.THERE)
         if not self.registered():
             return Verdict(Standing.AWAY, "no broker is registered at a name server")
+        # A broker may have come between the two questions.
+        del self._queues[topic]
+        if self.queues(topic):
+            return Verdict(Standing.THERE)
         return Verdict(Standing.GONE, "there is no such topic at the brokers that are registered "
                        f"({', '.join(sorted(self.registered()))})")
 

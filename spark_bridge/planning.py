@@ -109,4 +109,6 @@ def _reason_to_wait(plan: ReadPlan, client: Client, error: TopicMissing) -> str:
                    else look.standing(error.queue))
     except RemotingError as failure:
         return f"{error}; {failure}"
-    return f"{error}; {verdict.reason}" if verdict.standing is Standing.AWAY else ""
+    # A topic that is there now came between the two questions.
+    is_new = error.queue is None and verdict.standing is Standing.THERE
+    return f"{error}; {verdict.reason}" if is_new or verdict.standing is Standing.AWAY else ""

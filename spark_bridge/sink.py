@@ -184,11 +184,16 @@ class Sender:
     def _asked_queues(self, row: OutgoingRow) -> list[MessageQueue]:
         """Ask for the queues of a row's topic, and wait while its brokers are away."""
         topic, patience = row.message.topic, self._patience()
+        is_sure = False
         while True:
             try:
                 queues = self._client.write_queues(topic, again=True)
             except BrokerError as error:
                 why, is_away = str(error), self._is_away(topic, error)
+                if not is_away and not is_sure:
+                    # The broker may have come between the two questions.
+                    is_sure = True
+                    continue
             else:
                 if queues:
                     patience.over()

@@ -1,5 +1,4 @@
-"""Accounts of a broker with access control: what they may read, write and commit, and what errors say.
-"""
+"""Accounts of a broker with access control: what they may do, and what errors say."""
 
 from __future__ import annotations
 
@@ -154,6 +153,8 @@ class SparkAccountTests(AccountCase):
 
     def test_errors_and_plans(self) -> None:
         """Errors are of a few lines; neither they nor plans nor checkpoints have a secret."""
+        from pyspark.errors import PySparkException
+
         spark = spark_session()
         options = {**self.cluster.options, "subscribe": "orders"}
         shown = []
@@ -170,7 +171,7 @@ class SparkAccountTests(AccountCase):
             lambda: rows.write.format("rocketmq").options(
                 **self.cluster.options, topic="orders", **keys("nobody")).mode("append").save(),
         ):
-            error = str(self.assertRaises(Exception, call))
+            error = str(self.assertRaises(PySparkException, call))
             self.assertLessEqual(len(error.splitlines()), LINES_MAX, msg=error)
             self.assertIn("option accessKey: ", error)
             shown.append(error)

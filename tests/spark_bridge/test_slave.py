@@ -55,7 +55,8 @@ class SlaveTests(ClusterCase):
         self.assertEqual(self.read(batch), bodies("t", 10))
         for options in ({"subscribe": "t", "brokers": A}, {"subscribePattern": "t"},
                         {"assign": '{"t":{"broker-a":[0,1]}}'},
-                        {"subscribe": "t", "startingTimestamp": "1"}):
+                        {"subscribe": "t", "startingTimestamp": "1",
+                         "startingOffsetsByTimestampStrategy": "latest"}):
             self.assertEqual(self.read(self.batch(**options)), bodies("t", 10), msg=str(options))
         self.assertEqual(self.lines, [])
 
