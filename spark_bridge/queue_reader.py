@@ -331,10 +331,11 @@ class QueueReader:
         are not wanted.
         """
         offset = self._position
-        plan = self._plan
-        result = self._client.pull_soon(
-            self._queue, offset, group=plan.group, max_count=plan.pull_batch_size,
-            attempt=self._attempt, max_bytes=1).result()
+        # One is enough where it is there; past those that are gone a pull goes as far as it may.
+        count = 1 if offset == self._part.start else self._plan.pull_batch_size
+        result = self._client.pull_soon(self._queue, offset, group=self._plan.group,
+                                        max_count=count, attempt=self._attempt,
+                                        max_bytes=1).result()
         if self._attempt:
             self._check_end(result)
         if self._patience.failures:

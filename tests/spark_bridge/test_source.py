@@ -258,13 +258,14 @@ class ReadTests(SourceCase):
         stored = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=red.store_timestamp)
         later = stored + timedelta(seconds=60)
         equal, at_least = filters_of.EqualTo, filters_of.GreaterThanOrEqual
-        for filters, most in (
+        for filters, most, *first in (
             ([equal(("queueId",), 1)], 50),
             ([at_least(("queueOffset",), 60), filters_of.LessThan(("queueOffset",), 65)], 5),
             ([filters_of.GreaterThan(("queueOffset",), 67),
               filters_of.LessThanOrEqual(("queueOffset",), 68)], 1),
-            ([equal(("tags",), "red")], 1),
-            ([filters_of.In(("tags",), ["red", "blue"]), equal(("queueId",), 0)], 0),
+            # With tags the first message of each range is looked at besides.
+            ([equal(("tags",), "red")], 1, 3),
+            ([filters_of.In(("tags",), ["red", "blue"]), equal(("queueId",), 0)], 0, 1),
             ([equal(("topic",), "orders"), filters_of.In(("queueId",), [1, 3])], 81),
             ([filters_of.StringStartsWith(("topic",), "other")], 0),
             ([equal(("brokerName",), "nobody")], 0),
@@ -274,7 +275,7 @@ class ReadTests(SourceCase):
         ):
             before = counted(self.box)
             rows = found(self.box, filters, subscribe="orders", pushDownPredicate="true")
-            self.assertEqual(counted(self.box) - before, most, msg=str(filters))
+            self.assertEqual(counted(self.box) - before, most + sum(first), msg=str(filters))
             self.assertEqual(len(rows), most, msg=str(filters))
 
     def test_filters_of_spark(self) -> None:
