@@ -41,7 +41,12 @@ class Interceptor:
         self, group: str, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]],
         outcome: str,
     ) -> None:
-        """A handler ended.
+        """A handler ended, or a program said what becomes of a message that it received.
+
+        The result of a handler is told when the handler ends, as Apache's hook tells it. The broker
+        hears of it later. If it never does, because the program is killed for example, a message
+        that was told as a success comes again. The result of a message of ``receive`` is told when
+        the broker took it; an error of ``acknowledge``, ``retry`` or ``bury`` is not told.
 
         :param outcome: "success"; "retry", which it asked for; "exception"; "no result", when a
             handler of lists returned no number; "time-out", when it took longer than the option

@@ -329,7 +329,9 @@ class PopMember(Member[T]):
             unfinished += held.window.waiting()
             for message in held.window.drop():
                 message.lost = True
-                unfinished.append(message)
+                # The acknowledgement of the program may still reach the broker.
+                if not (isinstance(message, PoppedMessage) and message.is_ending):
+                    unfinished.append(message)
         await self._within_close(self.acks.flush())
         await self._within_close(self._give_back(unfinished))
 

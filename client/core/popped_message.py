@@ -30,7 +30,7 @@ class PoppedMessage(ReceivedMessage[T]):
     :param expires_ms: when its receipt is worth nothing any more; steady clock.
     """
 
-    __slots__ = ("changing", "expires_ms", "is_received", "line", "receipt")
+    __slots__ = ("changing", "expires_ms", "is_ending", "is_received", "line", "receipt")
 
     def __init__(
         self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
@@ -43,6 +43,8 @@ class PoppedMessage(ReceivedMessage[T]):
         self.expires_ms = expires_ms
         #: Whether the program asked for it, and hides it for longer itself.
         self.is_received = False
+        #: Whether the program acknowledged it, and its broker has not answered.
+        self.is_ending = False
         #: A change of the invisible time that is under way.
         self.changing: Future[None] | None = None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.client.core.acknowledging import Acknowledging
@@ -156,19 +157,33 @@ class Receiving(Generic[T]):
 
         :raises ReceiptExpired: when some are acknowledged or given back already, or hidden no
             longer; the others are acknowledged.
-        :raises RequestRefused, RemotingError, NoRoute: when a broker does not take it.
+        :raises RequestRefused, RemotingError, NoRoute: when a broker does not take it. Those may be
+            acknowledged again.
         """
         mine, gone = self._received(messages)
         futures = []
         for held, message in mine:
-            self.finish(held, message, "success")
-            futures.append(self._acks.add(message, is_patient=False))
+            if message.is_ending:
+                gone.append(message)
+                continue
+            message.is_ending = True
+            future = self._acks.add(message, is_patient=False)
+            future.when_done(partial(self._answered, held, message))
+            futures.append(future)
         outcomes = await self._member.tasks.all_of(futures)
         errors = [each for each in outcomes if isinstance(each, BaseException)]
         if errors:
             raise errors[0]
         if gone:
             raise _gone(gone)
+
+    def _answered(
+        self, held: Held[T], message: PoppedMessage[Any], acknowledged: Future[None]
+    ) -> None:
+        """A broker took the acknowledgement of a message, or did not."""
+        message.is_ending = False
+        if acknowledged.error is None:
+            self.finish(held, message, "success")
 
     async def extend(self, message: ReceivedMessage[Any], invisible_ms: float) -> None:
         """Hide a message for so long from now on.
@@ -211,8 +226,9 @@ class Receiving(Generic[T]):
             if not isinstance(message, PoppedMessage):
                 raise OptionError(f"{message!r} was not popped")
             held = self._member.held.get(message.line)
-            if held is None or message.lost or message not in held.window.running() or (
-                    message.expires_ms <= self._member.tasks.now_ms):
+            if held is None or message.lost or message.is_ending or (
+                    message not in held.window.running()
+                    or message.expires_ms <= self._member.tasks.now_ms):
                 gone.append(message)
             else:
                 mine.append((held, message))

@@ -256,6 +256,40 @@ class DecisionTests(ReceiveCase):
         self.assertEqual(seen.outcomes, [(int(first.body), "success"), (int(second.body), "retry"),
                                          (int(third.body), "time-out")])
 
+    def test_an_acknowledgement_counts_when_the_broker_took_it(self) -> None:
+        """Interceptors are told of it then; after an error it may be repeated."""
+        seen = Outcomes()
+        self.box.core.interceptors = Interceptors((seen,))
+        [message] = self.receive(1)
+        self.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.MESSAGE_ILLEGAL}
+        with self.assertRaises(RequestRefused):
+            self.box.run(self.receiving.acknowledge([message]))
+        del self.box.servers[BROKER]
+        self.box.cut(BROKER)
+        with self.assertRaises(RemotingError):
+            self.box.run(self.receiving.acknowledge([message]))
+        self.assertEqual((seen.outcomes, self.broker.acks), ([], []))
+        self.box.servers[BROKER] = self.broker
+        self.broker.refusals = {}
+        with self.assertRaises(ReceiptExpired):
+            # The same one twice.
+            self.box.run(self.receiving.acknowledge([message, message]))
+        self.assertEqual(seen.outcomes, [(int(message.body), "success")])
+        self.assertEqual(len(self.broker.acks), 1)
+        with self.assertRaises(ReceiptExpired):
+            self.box.run(self.receiving.acknowledge([message]))
+
+    def test_a_close_during_an_acknowledgement(self) -> None:
+        """The message is not made visible again, and the result is told."""
+        seen = Outcomes()
+        self.box.core.interceptors = Interceptors((seen,))
+        first, _ = self.receive(2)
+        acknowledging = self.box.engine.tasks.spawn(self.receiving.acknowledge([first]))
+        self.box.run(self.box.member.close(10_000))
+        self.assertTrue(acknowledging.is_done and acknowledging.error is None)
+        self.assertEqual(seen.outcomes, [(int(first.body), "success")])
+        self.assertEqual((len(self.broker.acks), len(self.broker.open())), (1, 9))
+
     def test_a_close_gives_back_what_has_no_result(self) -> None:
         """At once: nothing is waited for."""
         first = self.receive(3)[0]
