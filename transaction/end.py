@@ -137,7 +137,10 @@ class EndTransaction:
             if before != how:
                 raise BrokerError("The transaction has ended otherwise")
             raise _HasEnded
-        record = final_record(message, properties) if how == SYS_TRANSACTION_COMMIT else None
+        record = None
+        if how == SYS_TRANSACTION_COMMIT:
+            record = final_record(message, properties)
+            record.queue_id = self._broker.topic_config.shown_queue(record.topic, record.queue_id)
         return End(key, offset, place, properties.get(names.REAL_TOPIC, ""), how, record)
 
     def _store(

@@ -279,6 +279,20 @@ class TopicConfigTable(SavedTable):
         config = self.table.get(topic)
         return self.light_topic(topic) if config is None else config
 
+    def shown_queue(self, topic: str, queue_id: int) -> int:
+        """The queue that a message goes to after it has waited: its own, if clients can read it.
+
+        A topic may have lost queues meanwhile, and no route shows those. Differs from Apache, whose
+        broker stores a message there all the same, so that nobody reads it. Topics of the system
+        have queues of their own kind.
+        """
+        config = self.table.get(topic)
+        if (config is None or not 0 < config.read_queue_nums <= queue_id
+                or self.is_system_topic(topic)):
+            return queue_id
+        return queue_id % (min(config.read_queue_nums, config.write_queue_nums)
+                           or config.read_queue_nums)
+
     def is_deleted(self, topic: str) -> bool:
         """Whether a topic was deleted, as far as that is known.
 

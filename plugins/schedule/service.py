@@ -28,7 +28,7 @@ from twistmq.broker.api import (
 from twistmq.broker.api.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.observe import Outage
-from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, SCHEDULE_TOPIC
+from twistmq.broker.api.topics import SCHEDULE_TOPIC
 from twistmq.broker.api.wire import indexes_with
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.schedule.delivered import Delivered
@@ -260,7 +260,8 @@ class ScheduleService:
                     if data is None:
                         raise StoreDamaged("it is not in the commit log")
                     record = due_record(decode_record(data))
-                    self._keep_readable(record)
+                    record.queue_id = self._broker.topic_config.shown_queue(
+                        record.topic, record.queue_id)
                     if self._broker.topic_config.is_deleted(record.topic):
                         self.log.info(
                             "message {offset} of delay level {number} is not delivered: its topic "
@@ -289,16 +290,6 @@ class ScheduleService:
         self._broker.stats.messages_put(
             [record for index, record in enumerate(records) if index not in refusals])
         return refusals
-
-    def _keep_readable(self, record: MessageRecord) -> None:
-        """Give a retry another queue where its topic lost the one it was meant for.
-
-        Its sender chose no queue, so it belongs to none.
-        """
-        if record.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            config = self._broker.topic_config.get(record.topic)
-            if config is not None and 0 < config.read_queue_nums <= record.queue_id:
-                record.queue_id %= config.read_queue_nums
 
     def _log_refusals(
         self, level: int, due: Sequence[tuple[int, MessageRecord]],

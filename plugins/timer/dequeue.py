@@ -223,7 +223,9 @@ class Dequeue:
             self.log.info("the timed message at {place} is not delivered: its topic {topic} was "
                           "deleted", place=unit.place, topic=topic)
             return None
-        return due_record(message, properties, unit.write_ms, now_ms)
+        record = due_record(message, properties, unit.write_ms, now_ms)
+        record.queue_id = self._broker.topic_config.shown_queue(topic, record.queue_id)
+        return record
 
     def _counted_as(self, topic: str | None, unit: LogUnit) -> str:
         """The topic under which a unit was counted; :param topic: None if it cannot be read."""

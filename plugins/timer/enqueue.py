@@ -232,6 +232,8 @@ class Enqueue:
         if due_ms < self.ready_ms:
             if names.TIMER_DEL_UNIQKEY not in properties:
                 record = due_record(message, properties, ENTERED_NEVER, now_ms)
+                record.queue_id = self._broker.topic_config.shown_queue(
+                    record.topic, record.queue_id)
                 if not self._delivered.has(message, properties, record):
                     late.append(record)
             return None

@@ -10,6 +10,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.command import decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
@@ -138,6 +139,15 @@ class EndTests(TransactionTestCase):
             (b"half", SYS_TRANSACTION_COMMIT, place, 0, sent_ms, sent_ms + 50))
         messages, *_ = self.box.kernel.store.reader.query("T", "k", 10, 0, 2**62)
         self.assertEqual(len(messages), 1)
+
+    def test_a_topic_that_lost_queues(self) -> None:
+        """The message goes to a queue that the topic has now."""
+        topics = self.box.kernel.topic_config
+        topics.update(TopicConfig("T", 8, 8, 6), {})
+        half = self.half(queue_id=6)
+        topics.update(TopicConfig("T", 4, 4, 6), {})
+        self.must_end(half, COMMIT)
+        self.assertEqual((self.bodies(queue_id=2), self.bodies(queue_id=6)), ([b"half"], []))
 
     def test_the_message_is_never_there(self) -> None:
         """The message is never there."""

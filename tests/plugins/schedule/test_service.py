@@ -18,7 +18,7 @@ from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.testing.store import message
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
+from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper, TopicConfig
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.message_id import parse_offset_message_id
 from twistmq.broker.wire.record import (
@@ -87,6 +87,21 @@ class DelayTestCase(SynchronousTestCase):
 
 class DeliveryTests(DelayTestCase):
     """When a delayed message comes, and as what."""
+
+    def test_a_topic_that_lost_queues(self) -> None:
+        """A message goes to a queue that the topic has; one whose queue is there stays in it."""
+        topics = self.box.kernel.topic_config
+        topics.update(TopicConfig("T", 8, 8, 6), {})
+        for queue_id in (1, 3, 6, 7):
+            self.send(b"%d" % queue_id, 1, queue_id)
+        for reads, writes in ((4, 4), (4, 2), (4, 0), (0, 4)):
+            topics.update(TopicConfig("T", reads, writes, 6), {})
+            self.assertEqual([topics.shown_queue("T", each) for each in (3, 6)],
+                             [3, 6 % (min(reads, writes) or 4) if reads else 6])
+        topics.update(TopicConfig("T", 4, 4, 6), {})
+        self.let_pass(1000)
+        self.assertEqual([self.bodies(queue_id=each) for each in range(8)],
+                         [[], [b"1"], [b"6"], [b"3", b"7"], [], [], [], []])
 
     def test_deleted_topic(self) -> None:
         """Its messages make no queue of it, and hold up no other."""

@@ -44,6 +44,18 @@ class DeliveryTests(TimerTestCase):
             b"1": 1000, b"999": 1000, b"1000": 1000, b"1001": 2000, b"1500": 2000, b"2000": 2000,
             b"2001": 3000})
 
+    def test_a_topic_that_lost_queues(self) -> None:
+        """A message goes to a queue that the topic has, whether it waited or came late."""
+        topics = self.box.kernel.topic_config
+        topics.update(TopicConfig("T", 8, 8, 6), {})
+        for body, delay_ms in ((b"late", "1000"), (b"waiting", "5000")):
+            self.send(body, queue_id=6, TIMER_DELAY_MS=delay_ms)
+            self.box.now_ms += 3000
+        topics.update(TopicConfig("T", 4, 4, 6), {})
+        self.turns(9000)
+        self.assertEqual((self.bodies(queue_id=2), self.bodies(queue_id=6)),
+                         ([b"late", b"waiting"], []))
+
     def test_by_each_property(self) -> None:
         """Seconds, milliseconds, a time."""
         self.send(b"seconds", TIMER_DELAY_SEC="2")
