@@ -29,6 +29,7 @@ from twistmq.plugins.pop.check_point import (
     decode_ack,
 )
 from twistmq.plugins.pop.names import REVIVE_GROUP, is_retry, normal_topic, pop_retry_topic
+from twistmq.plugins.pop.rescue import rescue
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker, StoredMessage
@@ -157,16 +158,14 @@ class ReviveQueue:
         delivered_ms = self._state.delivered_ms()
         offset = self._corrected(self._next)
         entries = store.queues.entries(self._topic, self.queue_id, offset, _READ_COUNT)
-        for place, _, _ in entries:
+        for place, size, _ in entries:
             data = store.look_message(place)
             try:
                 if data is None:
                     raise WireError("it is not in the commit log")
                 self._take(decode_record(data), offset)
             except BrokerError as error:
-                self.log.error("message {offset} of {topic}-{queue_id}, at {place} of the commit "
-                               "log, is skipped: {error}", offset=offset, topic=self._topic,
-                               queue_id=self.queue_id, place=place, error=str(error))
+                self._take_damaged(place, size, offset, error)
             offset += 1
         self._next = offset
         if offset >= store.queues.max_offset(self._topic, self.queue_id):
@@ -178,20 +177,18 @@ class ReviveQueue:
     def _take(self, message: StoredMessage, offset: int) -> None:
         """:raises WireError: when a message has no meaning."""
         properties = message.properties_map()
-        tag, name = properties.get(names.TAGS), self._broker.broker_name
         due_text = properties.get(names.TIMER_DELIVER_MS, "")
         due_ms = int(due_text) if due_text.isdecimal() and len(due_text) < 19 else 0
+        self._take_body(properties.get(names.TAGS), message.body, offset, due_ms)
+        self._known_ms = max(self._known_ms, min(due_ms, message.store_timestamp) - _SURE_MS)
+
+    def _take_body(self, tag: str | None, body: bytes, offset: int, due_ms: int) -> None:
+        """:raises WireError: when it has no meaning."""
+        name = self._broker.broker_name
         if tag == CK_TAG:
-            point = CheckPoint.decode(message.body, name)
-            point.revive_offset = offset
-            # One that comes twice, after a crash, has the acknowledgements of the first.
-            self._open.setdefault(point.key, point)
-            self._state.counts.got(point.key, "CK", self.queue_id)
-            early = self._early.pop(point.key, None)
-            if early is not None:
-                self._acknowledge(point, early[0])
+            self._take_point(CheckPoint.decode(body, name), offset)
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
-            ack = decode_ack(message.body, name, tag == BATCH_ACK_TAG)
+            ack = decode_ack(body, name, tag == BATCH_ACK_TAG)
             self._state.counts.got(ack.key, "ACK", self.queue_id)
             known = self._open.get(ack.key)
             if known is not None:
@@ -200,7 +197,33 @@ class ReviveQueue:
                 self._early.setdefault(ack.key, ([], due_ms))[0].extend(ack.offsets)
         else:
             raise WireError(f"its tag {tag!r} is not one of a revive topic")
-        self._known_ms = max(self._known_ms, min(due_ms, message.store_timestamp) - _SURE_MS)
+
+    def _take_point(self, point: CheckPoint, offset: int) -> None:
+        point.revive_offset = offset
+        # One that comes twice, after a crash, has the acknowledgements of the first.
+        self._open.setdefault(point.key, point)
+        self._state.counts.got(point.key, "CK", self.queue_id)
+        early = self._early.pop(point.key, None)
+        if early is not None:
+            self._acknowledge(point, early[0])
+
+    def _take_damaged(
+        self, place: int, size: int, offset: int, error: BrokerError
+    ) -> None:
+        """Take what can be known of a record that cannot be read, and say what is lost."""
+        found = rescue(self._broker, self._topic, place, size)
+        self.log.error("message {offset} of {topic}-{queue_id}, at {place} of the commit log, is "
+                       "damaged: {error}; {text}", offset=offset, topic=self._topic,
+                       queue_id=self.queue_id, place=place, error=str(error), text=found.text)
+        try:
+            for tag, body in found.bodies:
+                self._take_body(tag, body, offset, self._known_ms)
+        except WireError as fault:
+            self.log.error("message {offset} of {topic}-{queue_id} says nothing: {error}",
+                           offset=offset, topic=self._topic, queue_id=self.queue_id,
+                           error=str(fault))
+        if found.point is not None:
+            self._take_point(found.point, offset)
 
     @staticmethod
     def _acknowledge(point: CheckPoint, offsets: Iterable[int]) -> None:

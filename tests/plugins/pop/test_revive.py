@@ -207,27 +207,78 @@ class DamagedTests(PopTestCase):
             self.box.kernel.store.flush_step(self.box.now_ms)
         self.assertEqual(len(self.stored(REVIVE_TOPIC)), 3)
 
-    def test_a_check_point(self) -> None:
-        """One error names it, and the other messages come again.
+    def damage(self, part: str) -> int:
+        """Damage the second check point; :returns: its place in the commit log."""
+        if part == "tag":
+            # The CRC does not cover the tag.
+            [data] = self.box.kernel.store.get_message(REVIVE_TOPIC, 0, 1, 1).messages
+            part = str(data.index(b"TAGS") + 5)
+        return flip(self.box, REVIVE_TOPIC, 0, 1, part)
 
-        A tag that is not one of the topic's is damage as well: the CRC does not cover it.
-        """
+    def test_a_check_point(self) -> None:
+        """One error names it, and all messages come again, whatever part of it is damaged."""
         for part in (*DAMAGED_PARTS, "tag"):
             self.pop_three()
-            at = part
-            if part == "tag":
-                [data] = self.box.kernel.store.get_message(REVIVE_TOPIC, 0, 1, 1).messages
-                at = str(data.index(b"TAGS") + 5)
-            place = flip(self.box, REVIVE_TOPIC, 0, 1, at)
+            place = self.damage(part)
             with capturedLogs() as events:
                 self.pass_time(9000)
-            self.assertEqual(self.retries(), [b"one", b"three"], msg=part)
+            self.assertEqual(self.retries(), [b"one", b"two", b"three"], msg=part)
             [line] = error_lines(events)
             self.assertIn(f"message 1 of {REVIVE_TOPIC}-0, at {place} of the commit log, is "
-                          "skipped: ", line)
+                          "damaged: ", line)
+            self.assertRegex(line, "the copy of it .* counts$" if part == "body" else
+                             "its body is whole and counts$")
             self.assertEqual(self.revived_to(), {0: 2})
             self.doCleanups()
             self.setUp()
+
+    def test_a_check_point_without_a_copy(self) -> None:
+        """Its unique key names its first message; what was popped with that is said to be lost."""
+        for number in range(4):
+            self.send(b"%d" % number)
+        self.pop(count=1)
+        self.pop(count=3)
+        for _ in range(12):
+            self.box.now_ms += 500
+            self.run_all(TIMER_TURN)
+        self.patch(self.box.kernel.store.reader, "query", lambda *_: ([], 0, 0))
+        self.damage("body")
+        with capturedLogs() as events:
+            self.pass_time(9000)
+        self.assertEqual(self.retries(), [b"0", b"1"])
+        [line] = error_lines(events)
+        self.assertRegex(line, "; g gets message 1 of T-0 again, unless it acknowledged it; those "
+                               "after it .* are lost to the group$")
+
+    def test_an_acknowledgement(self) -> None:
+        """It counts as well."""
+        self.send(b"x")
+        [popped] = self.pop()
+        self.ack(popped)
+        for _ in range(14):
+            self.box.now_ms += 500
+            self.run_all(TIMER_TURN)
+        self.assertEqual(len(self.stored(REVIVE_TOPIC)), 2)
+        self.damage("body")
+        with capturedLogs() as events:
+            self.pass_time(9000)
+        self.assertEqual(self.retries(), [])
+        self.assertEqual(len(error_lines(events)), 1)
+
+    def test_a_record_that_is_not_there(self) -> None:
+        """Nothing can be known of it, and that is said."""
+        self.pop_three()
+        store = self.box.kernel.store
+        [(place, size, _)] = store.queues.entries(REVIVE_TOPIC, 0, 1, 1)
+        path = f"{store.commit_log.directory}/{0:020d}"
+        file = self.box.disk.open_file(path)
+        file.write_at(place, bytes(size))
+        file.close()
+        with capturedLogs() as events:
+            self.pass_time(9000)
+        self.assertEqual(self.retries(), [b"one", b"three"])
+        [line] = error_lines(events)
+        self.assertIn("not in the commit log; nothing tells which popped messages it names", line)
 
     def test_an_offset_out_of_range(self) -> None:
         """What is there is read, and the others are counted; apache/rocketmq#1869."""

@@ -1,0 +1,131 @@
+"""What can still be read of a damaged record of the revive topic.
+
+The record names popped messages: those of a check point are lost to their group when it cannot be
+read. The body may be whole though another part is damaged. If the body is damaged, the record from
+which the timers made it is still in the commit log, where its unique key leads to it. If that is
+gone as well, the unique key alone names the queue and the first message of the check point.
+
+Source: design of twistmq; Apache's broker skips such a record.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from twistmq.broker.api import BrokerError, decode_record
+from twistmq.broker.api.topics import TIMER_TOPIC
+from twistmq.plugins.pop.check_point import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CK_AHEAD_MS,
+    CK_TAG,
+    CheckPoint,
+    PointKey,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from twistmq.broker.api import Broker
+
+__all__ = ["Rescued", "rescue"]
+
+_UNIQUE: Final = re.compile(rb"UNIQ_KEY\x01([^\x01\x02]+)\x02")
+_DELIVER_MS: Final = re.compile(rb"TIMER_DELIVER_MS\x01([0-9]{1,18})\x02")
+#: A unique key: topic, queue, first offset, group, time of the pop, broker, kind.
+_UNIQUE_PARTS: Final = re.compile(
+    r"([^@]+)@([0-9]{1,9})@(-?[0-9]{1,18})@([^@]+)@([0-9]{1,18})@([^@]*)@([a-z]+)")
+_CRC: Final = struct.Struct(">I")
+#: Where a record has the CRC of its body, and the bits of it that are stored.
+_CRC_POSITION: Final = 8
+_CRC_MASK: Final = 0x7FFFFFFF
+#: Bytes that are looked at: a record of the revive topic has a few hundred.
+_SIZE_MAX: Final = 1024 * 1024
+#: Records with one unique key: a check point that was written again, acknowledgements of one pop.
+_COPIES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """What a damaged record says.
+
+    :param bodies: each with its tag; whole.
+    :param point: what is known of a check point whose body is lost.
+    :param text: what it is, and what becomes of it, for the log.
+    """
+
+    bodies: tuple[tuple[str, bytes], ...]
+    point: CheckPoint | None
+    text: str
+
+
+def rescue(broker: Broker, topic: str, place: int, size: int) -> Rescued:
+    """Find out what a record of the revive topic says that cannot be read.
+
+    :param topic: the revive topic.
+    :param place: of the record in the commit log, as the entry of the queue says, and its size.
+    """
+    data = broker.store.commit_log.peek(place, min(size, _SIZE_MAX)) or b""
+    end = data.rfind(bytes((len(topic),)) + topic.encode())
+    unique = _first(_UNIQUE, data[end:]) if end >= 0 else ""
+    parts = _UNIQUE_PARTS.fullmatch(unique)
+    if parts is None:
+        return Rescued((), None, "nothing tells which popped messages it names: if it is a check "
+                                 "point, they are lost to their group")
+    body = data[max(data.find(b"{"), 0):end]
+    [crc] = _CRC.unpack_from(data, _CRC_POSITION)
+    if crc32(body) & _CRC_MASK == crc and (tag := _tag_of(body)):
+        return Rescued(((tag, body),), None, "its body is whole and counts")
+    deliver_ms = _first(_DELIVER_MS, data[end:])
+    copies = tuple(_copies(broker, unique, deliver_ms))
+    if copies:
+        return Rescued(copies, None, "the copy of it that waited for its time counts")
+    return _by_unique_key(parts, deliver_ms)
+
+
+def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
+    """What a unique key tells alone."""
+    topic, queue_id, start, group, pop_ms, broker_name, kind = parts.groups()
+    if kind != CK_TAG:
+        return Rescued((), None, f"{group} gets messages of {topic}-{queue_id} again that it "
+                                 f"acknowledged and that were popped at {pop_ms}")
+    point = CheckPoint(
+        PointKey(topic, group, int(queue_id), int(start), int(pop_ms), broker_name), [int(start)],
+        max(int(deliver_ms or pop_ms) + CK_AHEAD_MS - int(pop_ms), 0))
+    return Rescued((), point, f"{group} gets message {start} of {topic}-{queue_id} again, unless "
+                              "it acknowledged it; those after it that were popped with it, at "
+                              f"{pop_ms}, and were not acknowledged are lost to the group")
+
+
+def _first(pattern: re.Pattern[bytes], data: bytes) -> str:
+    """The text that a property has in the bytes of a record; "" if there is none."""
+    found = pattern.search(data)
+    return "" if found is None else found[1].decode("utf-8", "replace")
+
+
+def _tag_of(body: bytes) -> str:
+    """The tag of a record with this body; "" when it has none of the revive topic."""
+    if b'"aol":' in body or b'"ackOffsetList":' in body:
+        return BATCH_ACK_TAG
+    if b'"ao":' in body or b'"ackOffset":' in body:
+        return ACK_TAG
+    return CK_TAG if b'"so":' in body else ""
+
+
+def _copies(broker: Broker, unique: str, deliver_ms: str) -> Iterator[tuple[str, bytes]]:
+    """Records of the timer topic with a unique key: of one time, unless that is not known."""
+    found, *_ = broker.store.reader.query(TIMER_TOPIC, unique, _COPIES_MAX, 0, 2**62)
+    for record in found:
+        try:
+            message = decode_record(record)
+        except BrokerError:
+            continue
+        own_ms = message.properties_map().get("TIMER_DELIVER_MS", "")
+        if tag := _tag_of(message.body):
+            if deliver_ms and own_ms and own_ms != deliver_ms:
+                continue
+            yield tag, message.body
