@@ -86,8 +86,7 @@ class Plugin:
         """Tell the logical queues that are led here; a request for all topics gets all of them."""
         mappings = self.mappings
         if registering:
-            tables.topic_queue_mapping_info_map = {
-                topic: detail.info() for topic, detail in mappings.table.items()}
+            tables.topic_queue_mapping_info_map = mappings.infos
         else:
             tables.mapping_data_version = mappings.data_version
             tables.topic_queue_mapping_detail_map = dict(mappings.table)

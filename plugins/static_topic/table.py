@@ -19,9 +19,10 @@ from twistmq.broker.api import (
     RequestRefused,
     ResponseCode,
 )
-from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, Body, DataVersion
+from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, Body, DataVersion, TopicQueueMappingInfo
 from twistmq.broker.api.errors import StoreDamaged, WireError
 from twistmq.broker.api.requests import SavedTable, Saving
+from twistmq.broker.api.wire import encode_pretty_row
 from twistmq.plugins.static_topic.checks import MappingError, check_detail, merged
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
@@ -110,6 +111,17 @@ class QueueMappings(SavedTable):
         self.data_version = DataVersion(timestamp=now_ms())
         #: Empty: no request needs to be looked at.
         self.table: dict[str, TopicQueueMappingDetail] = {}
+        #: By topic, what is registered of it, and the size of that in bytes.
+        self._infos: dict[str, tuple[TopicQueueMappingInfo, int]] = {}
+        #: The topics as the file has them. It belongs to the thread that saves.
+        self._rows: dict[str, bytes] = {}
+        #: Topics whose rows there are old, with what they say now; None: they are deleted.
+        self._unsaved: dict[str, TopicQueueMappingDetail | None] = {}
+
+    @property
+    def infos(self) -> dict[str, TopicQueueMappingInfo]:
+        """What is registered of all topics, by name."""
+        return {topic: info for topic, (info, _) in self._infos.items()}
 
     # --- file
 
@@ -133,7 +145,8 @@ class QueueMappings(SavedTable):
         whole = {name: detail for name, detail in table.items() if self._is_possible(detail)}
         if len(whole) < len(table) and data:
             self._file.keep_refused(data)
-        self.table.update(whole)
+        for topic, detail in whole.items():
+            self._set(topic, detail)
         self.data_version.assign(saved.data_version)
 
     def _is_possible(self, detail: TopicQueueMappingDetail) -> bool:
@@ -150,11 +163,19 @@ class QueueMappings(SavedTable):
     def saving(self) -> Saving:
         """See SavedTable."""
         yield
-        text = TopicQueueMappingSerializeWrapper(self.table, self.data_version).encode_pretty()
-        self.dirty = False
+        unsaved, self._unsaved = self._unsaved, {}
+        maps: dict[str, list[bytes]] = {}
+        job = self._job(TopicQueueMappingSerializeWrapper({}, self.data_version), maps)
 
         def save() -> None:
-            self._file.save_bytes(text)
+            # A topic may have thousands of queues: it is written on the thread, and once.
+            for topic, detail in unsaved.items():
+                if detail is None:
+                    self._rows.pop(topic, None)
+                else:
+                    self._rows[topic] = encode_pretty_row(topic, detail)
+            maps["topicQueueMappingInfoMap"] = list(self._rows.values())
+            job()
 
         return save
 
@@ -175,8 +196,8 @@ class QueueMappings(SavedTable):
         check_detail(new, physical_queues)
         detail = merged(new, self.table.get(new.topic), force)
         check_detail(detail)
-        size = sum(len(each.info().encode()) for each in [
-            detail, *(other for other in self.table.values() if other.topic != detail.topic)])
+        size = len(detail.info().encode()) + sum(
+            size for topic, (_, size) in self._infos.items() if topic != detail.topic)
         if size > INFOS_SIZE_MAX:
             raise MappingError(f"the static topics would take {size} bytes in a registration, the "
                                f"limit is {INFOS_SIZE_MAX}")
@@ -187,13 +208,23 @@ class QueueMappings(SavedTable):
         self.log.info("static topic {topic}: epoch {epoch}, {count} of {total} queues led here",
                       topic=detail.topic, epoch=detail.epoch, count=len(detail.led()),
                       total=detail.total_queues)
-        self.table[detail.topic] = detail
+        self._set(detail.topic, detail)
         self._changed()
 
     def delete(self, topic: str) -> None:
         """Let a topic be static no more; it may not be."""
-        if self.table.pop(topic, None) is not None:
+        if topic in self.table:
+            self._forget(topic)
             self._changed()
+
+    def _set(self, topic: str, detail: TopicQueueMappingDetail) -> None:
+        info = detail.info()
+        self.table[topic] = self._unsaved[topic] = detail
+        self._infos[topic] = info, len(info.encode())
+
+    def _forget(self, topic: str) -> None:
+        del self.table[topic], self._infos[topic]
+        self._unsaved[topic] = None
 
     def take(self, body: bytes) -> None:
         """Become the table of the master, with its data version; an older master has none.
@@ -216,8 +247,11 @@ class QueueMappings(SavedTable):
                 raise WireError(f"there cannot be a static topic {name!r}: {error}") from None
         if table != self.table:
             # Rows of handlers keep the table itself.
-            self.table.clear()
-            self.table.update(table)
+            for name in [name for name in self.table if name not in table]:
+                self._forget(name)
+            for name, detail in table.items():
+                if detail != self.table.get(name):
+                    self._set(name, detail)
             self.dirty = True
         if version != self.data_version:
             self.data_version.assign(version)

@@ -10,14 +10,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import A, B, item, part_lists
 from twistmq.broker.errors import StoreDamaged, WireError
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.bodies import DataVersion, TopicConfigSerializeWrapper
+from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.plugins.static_topic import table
 from twistmq.plugins.static_topic.mapping import TopicQueueMappingDetail
 from twistmq.plugins.static_topic.table import QueueMappings
 
 PATH = "/store/config/topicQueueMapping.json"
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/static-topic/topicQueueMapping.json"
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise OSError(5, "no write")
 
 
 class FileTests(SynchronousTestCase):
@@ -54,6 +61,36 @@ class FileTests(SynchronousTestCase):
         again = self.mappings()
         self.assertEqual((again.table, again.data_version.counter, again.data_version.timestamp),
                          ({"S": detail}, 1, 5))
+
+    def test_a_change_writes_its_own_topic_only_and_on_the_thread(self) -> None:
+        """The rows of other topics are kept as they were written, also over a failed save."""
+        found = self.mappings()
+        for name in ("S", "T", "U"):
+            found.put(self.detail(name, 1))
+        found.persist()
+        written: list[str] = []
+        self.patch(table, "encode_pretty_row", lambda name, detail: written.append(name)
+                   or encode_pretty_row(name, detail))
+        found.put(self.detail("T", 2))
+        job = run_to_completion(found.saving())
+        self.assertEqual(written, [])
+        failing = self.patch(self.disk, "write_file_atomically", _fail)
+        self.assertRaises(OSError, job)
+        failing.restore()
+        found.delete("S")
+        found.persist()
+        self.assertEqual(written, ["T"])
+        again = self.mappings()
+        self.assertEqual({name: each.epoch for name, each in again.table.items()},
+                         {"T": 2, "U": 1})
+        self.assertEqual(again.infos, found.infos)
+        again.put(self.detail("V", 3))
+        again.persist()
+        self.assertEqual(list(self.mappings().table), ["T", "U", "V"])
+
+    def detail(self, topic: str, epoch: int) -> TopicQueueMappingDetail:
+        return TopicQueueMappingDetail(topic=topic, total_queues=1, bname=A, epoch=epoch,
+                                       hosted_queues=part_lists([item(0, A, 0, 0)]))
 
     def test_a_file_of_apaches_broker_is_read_and_written_alike(self) -> None:
         """What Apache's broker wrote is read, and written again byte by byte."""
@@ -119,17 +156,17 @@ class CopyTests(SynchronousTestCase):
 
     def test_the_masters_mappings_and_version_are_taken(self) -> None:
         """The same ones again change nothing; those that the master dropped go."""
-        table = self.mappings.table
+        known = self.mappings.table
         self.mappings.take(self.body())
-        self.assertEqual((list(table), self.mappings.data_version, self.mappings.dirty),
+        self.assertEqual((list(known), self.mappings.data_version, self.mappings.dirty),
                          (["S"], DataVersion(0, 7, 3), True))
-        self.assertEqual(table["S"].hosted_queues[0][0].bname, A)
+        self.assertEqual(known["S"].hosted_queues[0][0].bname, A)
         self.mappings.persist()
         self.mappings.take(self.body())
         self.assertFalse(self.mappings.dirty)
         self.mappings.take(TopicConfigSerializeWrapper(
             {}, DataVersion(), DataVersion(0, 7, 4), None, {}).encode())
-        self.assertEqual((table, self.mappings.dirty), ({}, True))
+        self.assertEqual((known, self.mappings.dirty), ({}, True))
 
     def test_an_older_master_has_no_mappings(self) -> None:
         """Those that are here stay."""
