@@ -4,7 +4,8 @@ A topic, a queue or an offset counts as lost only when a server that must know i
 
 - A topic is lost when its broker is registered at a name server and answers itself that it has no
   such topic. This must be seen twice, ``deletionCheckMs`` apart.
-- A queue is lost when its broker is registered with fewer queues of the topic, seen twice as well.
+- A queue is lost when its broker is registered with fewer queues of the topic, or an operator says
+  that its broker was removed for good, seen twice as well.
 - An offset is lost when the queue's master says that its queue begins after it or ends before it.
 
 Everything else is away: a name server or broker that does not answer, a broker that is not
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -67,6 +69,8 @@ class Verdict:
 
     standing: Standing
     reason: str = ""
+    #: The broker that is not registered; "" when that is not why.
+    broker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +149,17 @@ class Patience:
         self._pause_s = min(self._pause_s * 2, pause_max_s)
         return True
 
-    def require(self, what: str, *, is_checking: bool = False) -> None:
-        """Wait before the next try; :raises StillAway: when the time is over."""
+    def require(self, what: str, *, is_checking: bool = False, broker: str = "") -> None:
+        """Wait before the next try.
+
+        :param broker: the broker that is not registered, if that is why.
+        :raises StillAway: when the time is over.
+        """
         if not self.pause(what, is_checking=is_checking):
+            hint = (f"; if the broker was removed for good, the option removedBrokers={broker} "
+                    "says so" if broker else "")
             raise StillAway(f"{what}. It was waited for {self.waited_s:.1f} s (option "
-                            "serverWaitMs)")
+                            f"serverWaitMs){hint}")
 
     def over(self) -> None:
         """Note that what was waited for is there."""
@@ -179,11 +189,13 @@ class Look:
     Its methods raise ``RemotingError`` when no name server answers.
 
     :param group: the group that the broker's own answer is asked for with.
+    :param removed: brokers that an operator says were removed for good, by name.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: Client, group: str, removed: Collection[str] = ()) -> None:
         self._client = client
         self._group = group
+        self._removed = removed
         self._queues: dict[str, list[MessageQueue]] = {}
         self._brokers: dict[str, dict[int, str]] | None = None
 
@@ -219,10 +231,14 @@ class Look:
         queues = self.queues(queue.topic)
         if queue in queues and not is_refused:
             return Verdict(Standing.THERE)
-        master = self.master(queue.broker_name)
+        # A queue of a static topic has the broker that had it when its route was seen last.
+        name = self._client.core.routes.broker_of(queue)
+        master = self.master(name)
         if master is None:
-            return Verdict(Standing.AWAY, f"broker {queue.broker_name} has no master that is "
-                           "registered at a name server")
+            if name in self._removed and name not in self.registered():
+                return Verdict(Standing.GONE, f"broker {name} was removed (option removedBrokers)")
+            return Verdict(Standing.AWAY, f"broker {name} has no master that is registered at a "
+                           "name server", name)
         count = sum(one.broker_name == queue.broker_name for one in queues)
         if count and not is_refused:
             return Verdict(Standing.GONE, f"the queue is gone, broker {queue.broker_name} has only "
@@ -261,7 +277,7 @@ class Look:
 
     def _at(self, address: str, queue: MessageQueue) -> Verdict:
         """The state of a topic that no name server names for a broker, as the broker says."""
-        name = queue.broker_name
+        name = self._client.core.routes.broker_of(queue)
         try:
             self._client.ask(address, RequestCode.PULL_MESSAGE, pull_header(
                 queue, 0, self._group, max_count=1), taken=_PULL_CODES)

@@ -106,6 +106,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _text("brokers", _READS, "brokers that have messages of the query, with commas: a new query "
           "waits until all of them are registered. Without it a read of a topic cannot know of a "
           "broker that was away before it began, because the broker's queues are not in the route"),
+    _text("removedBrokers", _STREAM, "brokers that were removed from the cluster for good, with "
+          "commas: while none of that name is registered, what a query had not read of its queues "
+          "is lost. Without it a query waits for such a broker, and then fails. A static topic "
+          "that was deleted while no query saw it is named by its logical broker, `__syslo__...`"),
     # --- from where to where
     _text("startingOffsets", _READS, "earliest, latest (streams only), committed (the offsets of "
           '`group`; earliest if it has no offset) or `{"orders":{"broker-a":{"0":23,"1":-2}}}`, '

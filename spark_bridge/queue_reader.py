@@ -89,8 +89,9 @@ class ReadPlan:
     fail_on_data_loss: bool = True
     #: What becomes of a damaged message: "fail", "skip" or "deliver".
     damaged: str = "fail"
-    #: Brokers that a new query waits for, by name.
+    #: Brokers that a new query waits for, by name, and those that were removed for good.
     brokers: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
@@ -309,7 +310,10 @@ class QueueReader:
                 if self._attempt:
                     self._check_end(result)
             except (RemotingError, NoRoute) as error:
-                self._failed(error)
+                if self._queue.broker_name in self._plan.removed:
+                    self._without_topic()
+                else:
+                    self._failed(error)
                 continue
             except RequestRefused as error:
                 self._refused(error)
@@ -488,16 +492,19 @@ class QueueReader:
             return
         plan = self._plan
         is_sql = plan.expression_type.upper() != "TAG"
-        option = "option accessKey: " if is_denied(error) else ""
-        if error.response_code in _PARSE_FAILED or (
+        option = ""
+        if is_denied(error):
+            option = "option accessKey: "
+        elif error.response_code in _PARSE_FAILED or (
                 is_sql and error.response_code == ResponseCode.SYSTEM_ERROR):
             option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "
         raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
 
     def _without_topic(self) -> None:
-        """A name server or a broker said that there is no such topic: see who knows."""
+        """There may be no such topic or broker any more: see who knows."""
+        look = Look(self._client, self._plan.group, self._plan.removed)
         try:
-            verdict = Look(self._client, self._plan.group).standing(self._queue, is_refused=True)
+            verdict = look.standing(self._queue, is_refused=True)
         except (RemotingError, RequestRefused) as error:
             verdict = Verdict(Standing.AWAY, str(error))
         verdict = self._deletions.judge(self._queue, verdict)

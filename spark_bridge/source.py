@@ -146,8 +146,13 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
         options.text("subExpressionType").upper(), options.integer("pullBatchSize"),
         options.flag("failOnDataLoss"), options.text("damaged").lower() or (
             "fail" if options.flag("failOnDataLoss") else "skip"),
-        tuple(sorted({name.strip() for name in options.text("brokers").split(",")
-                      if name.strip()})))
+        _names(options.text("brokers")),
+        _names(options.text("removedBrokers")) if options.where == STREAM_READ else ())
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them, in order."""
+    return tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
 
 
 @contextlib.contextmanager

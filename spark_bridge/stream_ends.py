@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from twistmq.broker.errors import (
@@ -149,7 +149,8 @@ class StreamEnds:
             else:
                 patience.over()
                 return found
-            patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING)
+            patience.require(verdict.reason, is_checking=verdict.standing is Standing.CHECKING,
+                             broker=verdict.broker)
             # Other brokers may serve the topics now: a master that is back, or a slave.
             for topic in self._topics:
                 with suppress(BrokerError):
@@ -158,7 +159,7 @@ class StreamEnds:
     def _look(self, known: Offsets | None, target: Offsets | None, marks: Marks) -> Ends:
         """One look; :raises _Waits: when something is away."""
         client = self._client()
-        look = Look(client, self._plan.group)
+        look = Look(client, self._plan.group, self._plan.removed)
         self._topics = {queue.topic for queue in (*(known or {}), *(target or {}))}
         found = Ends()
         if target is None:
@@ -230,7 +231,7 @@ class StreamEnds:
         verdict = self._deletions.judge(what, seen)
         if verdict.standing in (Standing.AWAY, Standing.CHECKING):
             name = queue_name(what) if isinstance(what, MessageQueue) else f"topic {what}"
-            raise _Waits(Verdict(verdict.standing, f"{name}: {verdict.reason}"))
+            raise _Waits(replace(verdict, reason=f"{name}: {verdict.reason}"))
         return verdict
 
     def _replaced(self, known: Offsets, found: Ends, marks: Marks) -> Offsets:
