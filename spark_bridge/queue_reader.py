@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
@@ -44,11 +44,11 @@ from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
 from twistmq.spark_bridge.damaged_records import parts_of, record_without_body
 from twistmq.spark_bridge.data_loss import report_loss
-from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.offsets import Mark, queue_name
 from twistmq.spark_bridge.ranges import QueueRange
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
 
-__all__ = ["QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
+__all__ = ["Last", "QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
 
 #: Rows, or bytes of records, of a record batch, about: larger ones do not fit the cache.
 BATCH_ROWS: Final = 8192
@@ -70,6 +70,10 @@ _TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags"
 
 #: Spark shows it in the worker's standard error.
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
+
+
+#: A message's offset and mark.
+Last = tuple[int, Mark]
 
 
 class ReadFailed(RuntimeError):
@@ -105,19 +109,26 @@ def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
 
 
 def read_range(plan: ReadPlan, part: QueueRange,
-               check: Callable[[Client], None] | None = None) -> Iterator[Any]:
+               check: Callable[[Client], None] | None = None,
+               last: Last | None = None) -> Iterator[Any]:
     """Read a range.
 
     :param check: called with the task's client after the last row.
+    :param last: the last message that the queue had when the read was planned, if it is known. What
+        took the place of lost messages since then is not read.
     :returns: record batches, rows in the order of the queue.
     :raises DataLoss, ReadFailed, BodyUnreadable: naming queue and offset.
     """
     reader = QueueReader(plan, part)
-    rows = _Rows(plan, part, reader)
     try:
+        if last is not None:
+            part = reader.without_replaced(last)
+        rows = _Rows(plan, part, reader)
         for offset, result in reader.results():
             yield from rows.add(offset, result)
         yield from rows.rest()
+        if last is not None:
+            reader.check_replaced(last)
         if check is not None:
             check(reader.client)
     finally:
@@ -310,10 +321,7 @@ class QueueReader:
                 if self._attempt:
                     self._check_end(result)
             except (RemotingError, NoRoute) as error:
-                if self._queue.broker_name in self._plan.removed:
-                    self._without_topic()
-                else:
-                    self._failed(error)
+                self._unreached(error)
                 continue
             except RequestRefused as error:
                 self._refused(error)
@@ -325,6 +333,80 @@ class QueueReader:
                 self._advance(asked, result.next_offset)
             else:
                 self._skip(asked.offset, result)
+
+    # --- what was replaced
+
+    def without_replaced(self, last: Last) -> QueueRange:
+        """Leave out of the range what took the place of messages that are lost.
+
+        :param last: the last message that the queue had when the range was planned.
+        :returns: the range that is left.
+        :raises DataLoss: when something is left out, and failOnDataLoss is true.
+        """
+        part = self._part
+        end = max(min(self._kept_end(last), part.end), part.start)
+        if self._position == part.end:
+            return part
+        if end < part.end:
+            self._lost(end, f"the message at offset {last[0]} is not the one that was there when "
+                       "the read was planned, as the topic was made again or lost its end",
+                       part.end)
+            self._part = replace(part, end=end)
+        self._begin_at(part.start)
+        return self._part
+
+    def check_replaced(self, last: Last) -> None:
+        """Look after the last row whether messages were replaced meanwhile.
+
+        :raises ReadFailed: when they were: some of the rows are not those that were planned.
+        """
+        part = self._part
+        if max(self._kept_end(last), part.start) < part.end:
+            raise ReadFailed(f"{self._place(part.start)}: the content of the queue was "
+                             "replaced while it was read; the next try reads what is left of it")
+
+    def _kept_end(self, last: Last) -> int:
+        """The offset up to which the queue has what it had when its last message was ``last``.
+
+        :raises ReadFailed: when nobody can say that for too long.
+        """
+        offset, mark = last
+        while True:
+            try:
+                end = offset + 1 if self._has(offset, mark) else self._client.search_offset(
+                    self._queue, mark[1] + 1)
+            except (RemotingError, NoRoute) as error:
+                is_gone = self._unreached(error)
+            except RequestRefused as error:
+                is_gone = self._refused(error)
+            else:
+                if self._patience.failures:
+                    self._patience.over()
+                return end
+            if is_gone:
+                # That is reported.
+                return self._part.end
+
+    def _has(self, offset: int, mark: Mark) -> bool:
+        """Whether the message at an offset is the one with a mark.
+
+        :raises RemotingError: when a slave denies it.
+        """
+        result = self._client.pull_soon(
+            self._queue, offset, group=self._plan.group, max_count=1, max_bytes=1,
+            attempt=self._attempt).result()
+        if result.status is PullStatus.FOUND and result.next_offset == offset + 1:
+            try:
+                record = decode_record(result.body, 0, False)
+            except StoreDamaged:
+                # Those who read it tell of it.
+                return True
+            if (record.physical_offset, record.store_timestamp) == mark:
+                return True
+        if not self._is_from_master():
+            raise RemotingError(f"a slave of broker {self._queue.broker_name} has another message "
+                                f"at offset {offset} or none, and its master is away")
+        return False
 
     # --- asking
 
@@ -478,18 +560,25 @@ class QueueReader:
                         f"{part.end} were to be read", self._plan.fail_on_data_loss,
                         f"{after - first} offsets are skipped, {first} to {after - 1}")
 
-    def _refused(self, error: RequestRefused) -> None:
+    def _unreached(self, error: Exception) -> bool:
+        """A server did not answer; :returns: whether its broker was removed for good."""
+        if self._queue.broker_name in self._plan.removed:
+            return self._without_topic()
+        self._failed(error)
+        return False
+
+    def _refused(self, error: RequestRefused) -> bool:
         """A server said no.
 
+        :returns: whether the rest of the range is lost, because the topic is gone.
         :raises ReadFailed: when asking again does not help.
         """
         if error.response_code in BUSY_CODES:
             self._failed(error if self._is_from_master() else RemotingError(
                 f"{error} (a slave, which gives messages only with slaveReadEnable=true)"))
-            return
+            return False
         if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
-            self._without_topic()
-            return
+            return self._without_topic()
         plan = self._plan
         is_sql = plan.expression_type.upper() != "TAG"
         option = ""
@@ -500,8 +589,11 @@ class QueueReader:
             option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "
         raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
 
-    def _without_topic(self) -> None:
-        """There may be no such topic or broker any more: see who knows."""
+    def _without_topic(self) -> bool:
+        """There may be no such topic or broker any more: see who knows.
+
+        :returns: whether it is gone.
+        """
         look = Look(self._client, self._plan.group, self._plan.removed)
         try:
             verdict = look.standing(self._queue, is_refused=True)
@@ -511,9 +603,10 @@ class QueueReader:
         if verdict.standing is Standing.GONE:
             self._lost(self._position, verdict.reason, self._part.end)
             self._begin_at(self._part.end)
-        else:
-            self._failed(RuntimeError(verdict.reason),
-                         is_checking=verdict.standing is Standing.CHECKING)
+            return True
+        self._failed(RuntimeError(verdict.reason),
+                     is_checking=verdict.standing is Standing.CHECKING)
+        return False
 
     def _failed(self, error: Exception, *, is_checking: bool = False) -> None:
         """Wait and begin again.

@@ -42,7 +42,7 @@ from twistmq.spark_bridge.options import (
 )
 from twistmq.spark_bridge.planning import brokers_of, check_brokers, planned
 from twistmq.spark_bridge.pushdown import Pushed
-from twistmq.spark_bridge.queue_reader import ReadPlan, read_range
+from twistmq.spark_bridge.queue_reader import Last, ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
 from twistmq.spark_bridge.spark_api import HAS_FILTERS, PYSPARK_VERSION
 from twistmq.spark_bridge.subscription import Subscription
@@ -59,6 +59,8 @@ class RangePartition(InputPartition):
     #: Of a batch: the brokers that had the topic when the read was planned, and that time, Unix ms.
     brokers: tuple[str, ...] = ()
     planned_ms: int = 0
+    #: Of a stream: the last message that the queue had when the micro-batch was planned.
+    last: Last | None = None
 
 
 class RocketMQDataSource(DataSource):

@@ -191,9 +191,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = read_offsets(start)
         ranges = [QueueRange(queue.topic, queue.broker_name, queue.queue_id, known[queue], last)
                   for queue, last in read_offsets(end).items() if queue in known]
-        return [RangePartition(one) for one in split(
+        parts = [RangePartition(one) for one in split(
             ranges, self._options.integer_or_none("minPartitions"),
             self._options.integer_or_none("maxRecordsPerPartition"))]
+        ends, marks = read_offsets(end), read_marks(end)
+        for part in parts:
+            queue = part.value.queue
+            if queue in marks:
+                part.last = (ends[queue] - 1, marks[queue])
+        return list(parts)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Show the progress in the group; that it fails is no reason to stop."""
@@ -217,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition.value is None:
             return iter(())
-        return read_range(self._plan, partition.value)
+        return read_range(self._plan, partition.value, last=getattr(partition, "last", None))
 
     # --- the client and the start
 

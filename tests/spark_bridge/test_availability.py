@@ -22,6 +22,7 @@ from tests.spark_bridge.topics import pa, schema_of
 from twistmq.broker.admin.session import Session
 from twistmq.client import Client, Message, Producer
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
+from twistmq.spark_bridge import queue_reader
 from twistmq.spark_bridge.availability import StillAway
 from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.options import OptionError
@@ -304,6 +305,74 @@ class DriverTests(ClusterCase):
         self.assertEqual(self.bodies(driver), bodies("new", 5))
         [line] = self.said("the message before offset 9")
         self.assertIn("it goes on at 6", line)
+
+
+    def planned(self, offset: Any, **options: Any) -> tuple[Any, list[Any], Any]:
+        """Plan a micro-batch; :returns: the reader of its tasks, its partitions, and its end."""
+        driver = self.driver(offset, **options)
+        driver.begin()
+        reader = driver._reader
+        end = as_json(reader.latestOffset(driver.offset, reader.getDefaultReadLimit()))
+        parts = pickle.loads(pickle.dumps(reader.partitions(driver.offset, end)))
+        reader.stop()
+        return driver._tasks, parts, end
+
+    def test_a_topic_that_is_made_again_after_a_micro_batch_was_planned(self) -> None:
+        """The driver may die in between: the new messages are no part of it, and are read once."""
+        for old, new in ((6, 9), (6, 4), (6, 6)):
+            topic = f"t{new}"
+            self.cluster.send(topic, bodies("old", 2))
+            offset = self.driver(subscribe=topic).run().offset
+            self.cluster.send(topic, bodies("old", old - 2, 2))
+            lossless = self.planned(offset, subscribe=topic)
+            tasks, parts, end = self.planned(offset, subscribe=topic, failOnDataLoss="false")
+            self.cluster.delete(topic)
+            self.cluster.send(topic, bodies("new", new))
+            self.assertRaises(DataLoss, self.read, lossless[:2])
+            self.assertEqual(self.read((tasks, parts)), [])
+            [line] = self.said("4 offsets are skipped")
+            self.assertIn(f"topic {topic}, broker broker-a, queue 0, offset 2 is not there", line)
+            self.assertIn("4 offsets are skipped, 2 to 5", line)
+            driver = self.driver(end, subscribe=topic, failOnDataLoss="false").run()
+            self.cluster.send(topic, [b"later"])
+            self.assertEqual(self.bodies(driver.run()), sorted([*bodies("new", new), b"later"]))
+            self.lines.clear()
+
+    def test_a_tail_that_is_replaced_after_a_micro_batch_was_planned(self) -> None:
+        """What is left of the range is read, in pieces too, and what took its place is read once.
+        """
+        self.cluster.send("t", bodies("t", 6))
+        self.cluster.stop()
+        self.cluster.copy_store(self.folder / "older")
+        self.cluster.start()
+        self.cluster.send("t", bodies("lost", 3))
+        planned = [self.planned(None, subscribe="t", failOnDataLoss="false", **more)
+                   for more in ({}, {"maxRecordsPerPartition": 2})]
+        self.cluster.stop()
+        self.cluster.replace_store(self.folder / "older")
+        self.cluster.start()
+        self.cluster.send("t", bodies("new", 5))
+        for tasks, parts, end in planned:
+            self.assertEqual(self.read((tasks, parts)), bodies("t", 6))
+            driver = self.driver(end, subscribe="t", failOnDataLoss="false").run()
+            self.assertEqual(self.bodies(driver), bodies("new", 5))
+
+    def test_a_topic_that_is_made_again_while_a_task_reads(self) -> None:
+        """The task fails, and the next try reads nothing of the new messages."""
+        self.cluster.send("t", bodies("old", 6))
+        tasks, parts, _ = self.planned(None, subscribe="t", failOnDataLoss="false",
+                                       columns="body")
+        [part] = parts
+        rows = tasks.read(part)
+        original = queue_reader.BATCH_ROWS
+        self.addCleanup(setattr, queue_reader, "BATCH_ROWS", original)
+        queue_reader.BATCH_ROWS = 1  # type: ignore[misc]
+        next(rows)
+        self.cluster.delete("t")
+        self.cluster.send("t", bodies("new", 8))
+        self.assertIn("was replaced while it was read",
+                      str(self.assertRaises(ReadFailed, list, rows)))
+        self.assertEqual(self.read((tasks, parts)), [])
 
 
 class TwoBrokersTests(ClusterCase):
