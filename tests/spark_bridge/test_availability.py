@@ -22,8 +22,8 @@ from tests.spark_bridge.topics import pa, schema_of
 from twistmq.broker.admin.session import Session
 from twistmq.client import Client, Message, Producer
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
-from twistmq.spark_bridge import queue_reader
-from twistmq.spark_bridge.availability import StillAway
+from twistmq.spark_bridge import availability, queue_reader
+from twistmq.spark_bridge.availability import Patience, StillAway
 from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.queue_reader import ReadFailed
@@ -127,6 +127,29 @@ class ClusterCase(SynchronousTestCase):
         else:
             self.cluster.start(name)
         return later.result()
+
+
+class PatienceTests(SynchronousTestCase):
+    """How often something is tried while it is away, by a clock that only pauses move."""
+
+    def tries(self, wait_s: float, pause_s: float) -> list[float]:
+        """The pauses until the time is over, seconds."""
+        pauses: list[float] = []
+        self.patch(availability.time, "sleep", pauses.append)
+        self.patch(availability.time, "monotonic", lambda: sum(pauses))
+        patience = Patience(wait_s, pause_s)
+        while patience.pause("broker-a"):
+            pass
+        self.assertAlmostEqual(sum(pauses), wait_s, delta=0.1)
+        return pauses
+
+    def test_a_wait_of_two_minutes_is_seventy_tries_at_most(self) -> None:
+        """So that it uses next to no CPU, whatever pause the options ask for."""
+        for pause_s in (0.0, 0.2, 1.0):
+            pauses = self.tries(120, pause_s)
+            self.assertLessEqual(len(pauses), 70, msg=str(pauses))
+            self.assertGreaterEqual(min(pauses), 0.05)
+            self.assertEqual(sorted(pauses[:-1]), pauses[:-1])
 
 
 class TaskTests(ClusterCase):
