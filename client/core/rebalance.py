@@ -438,12 +438,32 @@ class Rebalance(Generic[T]):
             raise
 
     async def _take_all(self, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Take queues, which are locked if need be."""
+        """Take queues, which are locked if need be.
+
+        Those of a broker do not wait for another broker, which may hang.
+        """
+        brokers: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            brokers.setdefault(self._client.routes.broker_of(queue), []).append(queue)
+        taking = [self._client.tasks.spawn(self._take_of(each), "queues of a broker")
+                  for each in brokers.values()]
+        try:
+            await self._client.tasks.all_of(taking)
+        except Cancelled:
+            for task in taking:
+                task.cancel()
+            raise
+        return [queue for task in taking for queue in task.result()]
+
+    async def _take_of(self, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Take queues of one broker; :returns: those that could be taken."""
         member = self._member
         starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")
                   for queue in queues]
         outcomes = await self._client.tasks.all_of(starts)
-        taken = []
+        taken: list[Held[T]] = []
+        if member.is_closing:
+            return []
         for queue, start in zip(queues, outcomes, strict=True):
             if isinstance(start, BaseException):
                 log.warning("the first offset of %s is not known now: %s", queue, start)

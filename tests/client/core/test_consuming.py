@@ -736,7 +736,7 @@ class RebalanceTests(SynchronousTestCase):
                 assert batch is not None
                 box.member.succeed(batch.held, batch.messages)
             if count == 4:
-                box.advance(6_000)
+                box.advance(6_500)
         self.broker.members["g"].add("10.0.0.2@zzz")
         box.notify()
         box.advance(1_500)
@@ -779,6 +779,24 @@ class RebalanceTests(SynchronousTestCase):
         box.notify()
         box.advance(10)
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 4)
+
+    def test_a_broker_that_hangs_does_not_hold_up_the_queues_of_another_one(self) -> None:
+        """Their messages are there at once, although the queues of the other are not."""
+        silent = "10.0.0.8:10911"
+        for name in ("0hangs", "z hangs"):
+            for in_order in (False, True):
+                self.broker.members.clear()
+                self.broker.locks.clear()
+                box = GroupBox(self.broker, in_order=in_order)
+                box.route = route({name: silent, "a": BROKER})
+                box.servers[silent] = lambda command: None
+                box.tasks_later(0, box.core.tasks.spawn, box.member.start())
+                # A heartbeat waits for three seconds, and the members and locks are asked next.
+                box.advance(6_500)
+                self.assertEqual({held.broker_name for held in box.member.held}, {"a"})
+                self.assertIsNotNone(box.member.take(1))
+                box.run(box.member.close(0))
+                self.assertEqual(box.member.held, {})
 
     def test_a_broker_that_hangs_does_not_keep_the_members_from_a_new_one(self) -> None:
         """Another broker of the topic says who is in the group, within the same time."""
