@@ -31,6 +31,7 @@ from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.blocking import Client
 from twistmq.client.core.pulling import pull_header
 from twistmq.client.errors import NoRoute, SendFailed
+from twistmq.spark_bridge.errors import ShortError
 
 __all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Standing",
            "StillAway", "Verdict", "is_denied", "is_passing", "reach_name_server"]
@@ -49,7 +50,7 @@ _PULL_CODES: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                       ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
-class StillAway(RuntimeError):
+class StillAway(ShortError, RuntimeError):
     """A server that a query needs is away and did not come back in time; the text names it."""
 
 

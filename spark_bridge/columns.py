@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from twistmq.spark_bridge.errors import ShortError
+
 __all__ = [
     "BODY_STRING", "COLUMNS", "DAMAGE", "DERIVED_COLUMNS", "PROPERTIES_STRING", "TIME_MS_MAX",
     "TIME_MS_MIN", "TRACE_COLUMNS", "Column", "ColumnsError",
@@ -42,7 +44,7 @@ class Column:
     is_default: bool = True
 
 
-class ColumnsError(ValueError):
+class ColumnsError(ShortError, ValueError):
     """The option columns names no column, or an unknown one."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from twistmq.spark_bridge.errors import ShortError
+
 __all__ = ["DataLoss", "report_loss"]
 
 #: The place of the warning when the query is not to fail: Spark shows it in the worker's standard
@@ -12,7 +14,7 @@ __all__ = ["DataLoss", "report_loss"]
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 
 
-class DataLoss(RuntimeError):
+class DataLoss(ShortError, RuntimeError):
     """Messages of the range are not there; the text names topic, queue and offset."""
 
 

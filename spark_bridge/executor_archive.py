@@ -24,8 +24,17 @@ SHIPPED: Final = ("broker", "client", "spark_bridge", "trace")
 
 
 def send_package(session: Any) -> None:
-    """Have every executor of a session get the package, also those that start later."""
-    session.sparkContext.addArchive(f"{write_archive()}#twistmq")
+    """Have every executor of a session get the package, also those that start later.
+
+    A session of Spark Connect sends it to the server, whose executors get it for this session. The
+    server plans queries of the formats itself: it needs an installed twistmq.
+    """
+    archive = f"{write_archive()}#twistmq"
+    context = getattr(session, "sparkContext", None)
+    if context is None:
+        session.addArtifacts(archive, archive=True)
+    else:
+        context.addArchive(archive)
 
 
 def write_archive(folder: Path | None = None) -> Path:

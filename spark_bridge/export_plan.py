@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from twistmq.spark_bridge.errors import ShortError
+
 __all__ = ["FORMATS", "MESSAGES", "TRACES", "ExportError", "ExportPlan", "missing_packages"]
 
 #: Names of the two tables, as folders of the output.
@@ -22,7 +24,7 @@ FORMATS: Final[Mapping[str, str | None]] = {
 _EXTRAS: Final = {"deltalake": "delta", "pyiceberg": "iceberg"}
 
 
-class ExportError(RuntimeError):
+class ExportError(ShortError, RuntimeError):
     """The job cannot start or continue; the text says why."""
 
 

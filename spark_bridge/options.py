@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from twistmq.spark_bridge.errors import ShortError
+
 __all__ = ["BATCH_READ", "BATCH_WRITE", "OPTIONS", "STREAM_READ", "STREAM_WRITE", "Option",
            "OptionError", "Options", "option_text", "options_page", "parse_duration", "parse_time"]
 
@@ -40,7 +42,7 @@ _DURATION_MAX_MS: Final = 36_500 * 86_400_000
 _DURATION: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)", re.ASCII)
 
 
-class OptionError(ValueError):
+class OptionError(ShortError, ValueError):
     """An option is unknown, missing or has no meaning, or what it names is not there."""
 
 

@@ -44,6 +44,7 @@ from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
 from twistmq.spark_bridge.damaged_records import parts_of, record_without_body
 from twistmq.spark_bridge.data_loss import report_loss
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.offsets import Mark, queue_name
 from twistmq.spark_bridge.ranges import QueueRange
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
@@ -76,7 +77,7 @@ _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 Last = tuple[int, Mark]
 
 
-class ReadFailed(RuntimeError):
+class ReadFailed(ShortError, RuntimeError):
     """A range cannot be read; the text names topic, queue, offset and cause."""
 
 

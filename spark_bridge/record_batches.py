@@ -32,6 +32,7 @@ from twistmq.spark_bridge.columns import (
     Column,
     arrow_schema,
 )
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.property_columns import PropertyColumns
 from twistmq.spark_bridge.record_arrays import (
     RecordArrays,
@@ -47,7 +48,7 @@ _HEX: Final = np.frombuffer(
 _UNWRAP: Final = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
 
 
-class BodyUnreadable(ValueError):
+class BodyUnreadable(ShortError, ValueError):
     """A body does not decompress, or an inner batch is damaged; names topic, queue and offset."""
 
 

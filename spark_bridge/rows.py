@@ -20,13 +20,14 @@ from twistmq.broker.wire.record import (
     utf8,
 )
 from twistmq.client.messages import Message
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.options import OptionError, Options
 
 __all__ = ["BROKERS_OWN", "SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
 
 #: The columns of a row, the types they may have as Spark names them, and what they become.
 SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "body": (("binary", "string"), "the body; a string is written as UTF-8"),
+    "body": (("binary", "string"), "the body, of one byte at least; a string is written as UTF-8"),
     "topic": (("string",), "the topic, unless the option topic names one for all"),
     "tags": (("string",), "property TAGS"),
     "keys": (("string", "array<string>"), "property KEYS; those of an array with blanks between"),
@@ -74,7 +75,7 @@ _DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS,
 _NOT_OF_A_COPY: Final = BROKERS_OWN.union(_DELAYS, (names.WAIT,))
 
 
-class RowError(ValueError):
+class RowError(ShortError, ValueError):
     """A row is no message; the text says what of it does not fit."""
 
 
@@ -157,6 +158,9 @@ class RowReader:
             raise RowError("column body: it is null")
         if isinstance(body, str):
             body = body.encode()
+        if not body:
+            raise RowError("column body: it is empty, and a message has one byte at least; "
+                           "where('length(body) > 0') leaves such rows out")
         if len(body) > self._body_size_max:
             raise RowError(f"column body: {len(body)} bytes, the option maxMessageSize allows "
                            f"{self._body_size_max}")

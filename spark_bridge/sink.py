@@ -43,6 +43,7 @@ from twistmq.spark_bridge.availability import (
     reach_name_server,
 )
 from twistmq.spark_bridge.connection import client_settings
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.options import OptionError, Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
 from twistmq.spark_bridge.spark_api import DataSourceStreamArrowWriter
@@ -64,7 +65,7 @@ _WITHOUT_SLAVE: Final = frozenset({
 _SLAVE_PAUSE_MAX_S: Final = 15.0
 
 
-class WriteFailed(RuntimeError):
+class WriteFailed(ShortError, RuntimeError):
     """Rows could not be sent; the text names partition, row, topic and cause."""
 
 

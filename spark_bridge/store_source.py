@@ -25,6 +25,7 @@ from twistmq.broker.store.inspect.files import common_size
 from twistmq.broker.topic_names import is_system_topic
 from twistmq.broker.wire import record
 from twistmq.spark_bridge.columns import columns_of_schema, spark_schema
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.log_files import LogFolder, open_folder, shown_path
 from twistmq.spark_bridge.log_pieces import LogPiece, PieceReader
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
@@ -40,7 +41,7 @@ _PIECE_SIZE_MAX: Final = 256 << 20
 _log = logging.getLogger("twistmq.spark_bridge")
 
 
-class LostFile(StoreError):
+class LostFile(ShortError, StoreError):
     """A file of the commit log is missing or was removed while it was read."""
 
 

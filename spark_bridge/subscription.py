@@ -22,6 +22,7 @@ from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
 from twistmq.spark_bridge.availability import Look
 from twistmq.spark_bridge.data_loss import report_loss
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.offsets import (
     EARLIEST,
     LATEST,
@@ -37,7 +38,7 @@ __all__ = ["NothingSince", "Subscription", "TopicMissing"]
 _WAYS: Final = ("subscribe", "subscribePattern", "assign")
 
 
-class TopicMissing(ValueError):
+class TopicMissing(ShortError, ValueError):
     """A topic or queue that an option names is not there.
 
     :param topic: the topic.

@@ -6,14 +6,25 @@ import json
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
+from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.topics import BROKER, Topics, pa, schema_of, topics
+from twistmq import spark_bridge
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
+from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.source import RocketMQDataSource
+from twistmq.spark_bridge.store_source import StoreSource
+from twistmq.spark_bridge.unsuitable import UnsuitableEnvironment
 
 #: The columns that README's example copies.
 COPIED = {"body": "binary", "properties": "map<string,string>", "flag": "int"}
@@ -84,10 +95,55 @@ class ErrorTests(SynchronousTestCase):
                 text = self.shown(lambda options=options: list(read(box, **options)))
                 self.assertEqual(text.count("Traceback (most recent call last)"), 1, msg=text)
             writer: Any = source_of(box, topic="t").writer(schema_of(body="string"), False)
-            for row in ({"body": None}, {"body": "x", "queueId": 99}, {"body": "x", "queueId": -1}):
+            for row in ({"body": None}, {"body": ""}, {"body": "x", "queueId": 99},
+                        {"body": "x", "queueId": -1}):
                 text = self.shown(lambda row=row: writer.write(
                     iter([pa.RecordBatch.from_pylist([row])])))
                 self.assertEqual(text.count("Traceback (most recent call last)"), 1, msg=text)
+
+    def test_errors_within_the_handling_of_another(self) -> None:
+        """What a task finds out while it handles an error is shown alone as well."""
+        with topics() as box:
+            box.fill("t", [3])
+            source = source_of(box, subscribe="t", deletionCheckMs="0", serverWaitMs="1")
+            reader: Any = source.reader(source.schema())
+            [part] = [part for part in reader.partitions() if part.value.size]
+            box.client.ask(box.broker.broker_address, RequestCode.DELETE_TOPIC_IN_BROKER,
+                           DeleteTopicRequestHeader(topic="t"))
+            box.client.ask_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV,
+                                       DeleteTopicFromNamesrvRequestHeader(topic="t"))
+            text = self.shown(lambda: list(reader.read(part)))
+            self.assertIn("DataLoss: topic t", text)
+            self.assertEqual(text.count("Traceback (most recent call last)"), 1, msg=text)
+        root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        log = LogWriter(root / "commitlog")
+        for number in range(50):
+            log.add(body=b"%d" % number * 300)
+        log.put(log.written[2][0] + 4, b"\0\0\0\0")
+        # The size of this one leads into the next record, which is seen only by its content.
+        log.put(log.written[30][0] + 90, b"\xff" * 40)
+        store = StoreSource({"path": str(root)})
+        reader = store.reader(store.schema())
+        parts = reader.partitions()
+        log.path(log.place).unlink()
+        for part, error in zip((parts[0], parts[-1]), ("StoreDamaged", "LostFile"), strict=True):
+            text = self.shown(lambda part=part: list(reader.read(part)))
+            self.assertIn(error, text)
+            self.assertEqual(text.count("Traceback (most recent call last)"), 1, msg=text)
+
+    def test_each_error_of_the_bridge_is_short(self) -> None:
+        """No class of errors is forgotten, and each is made without what was handled before."""
+        found = []
+        for info in iter_modules(spark_bridge.__path__):
+            module = import_module(f"twistmq.spark_bridge.{info.name}")
+            found += [one for one in vars(module).values() if isinstance(one, type)
+                      and issubclass(one, Exception) and one.__module__ == module.__name__
+                      and not one.__name__.startswith("_")]
+        self.assertGreater(len(found), 10)
+        for one in found:
+            if one is not UnsuitableEnvironment:
+                self.assertTrue(issubclass(one, ShortError), msg=one.__name__)
+                self.assertTrue(one("text").__suppress_context__, msg=one.__name__)
 
     def shown(self, query: Callable[[], object]) -> str:
         """What Python shows of a query that fails."""

@@ -32,7 +32,7 @@ class RowReaderTests(SynchronousTestCase):
         """Each column has its place in the message; what is null is not there."""
         moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
         [row, bare] = self.rows({
-            "body": [b"\xff", b""], "tags": ["t", None], "keys": [["k1", "k2"], None],
+            "body": [b"\xff", b"x"], "tags": ["t", None], "keys": [["k1", "k2"], None],
             "properties": pa.array([[("a", "1"), ("TAGS", "loses"), ("n", None)], None], MAP),
             "queueId": [3, None], "shardingKey": ["s", None], "delayLevel": [4, None],
             "deliverTime": [moment, None], "flag": [9, None]})
@@ -52,7 +52,7 @@ class RowReaderTests(SynchronousTestCase):
 
     def test_own_id(self) -> None:
         """A unique id that is among the properties stays."""
-        [row] = self.rows({"body": [b""], "properties": pa.array([[("UNIQ_KEY", "mine")]], MAP)})
+        [row] = self.rows({"body": [b"x"], "properties": pa.array([[("UNIQ_KEY", "mine")]], MAP)})
         self.assertEqual(row.message.properties["UNIQ_KEY"], "mine")
 
     def test_options_reach_the_messages(self) -> None:
@@ -69,13 +69,13 @@ class RowReaderTests(SynchronousTestCase):
     def test_empty_texts_are_as_null(self) -> None:
         """Tags, keys, sharding keys and values of properties that are empty are not there."""
         [row, array] = self.rows({
-            "body": [b"", b""], "tags": ["", ""], "shardingKey": ["", ""],
+            "body": [b"x", b"x"], "tags": ["", ""], "shardingKey": ["", ""],
             "keys": [[""], ["a", "", None, "b"]],
             "properties": pa.array([[("x", "")], [("TAGS", ""), ("y", "1")]], MAP)})
         self.assertEqual(row.message.properties, {"UNIQ_KEY": "ID1"})
         self.assertEqual((row.queue_id, row.sharding_key), (None, None))
         self.assertEqual(array.message.properties, {"KEYS": "a b", "y": "1", "UNIQ_KEY": "ID2"})
-        [row] = self.rows({"body": [b""], "keys": [""]})
+        [row] = self.rows({"body": [b"x"], "keys": [""]})
         self.assertEqual(row.message.properties, {"UNIQ_KEY": "ID1"})
 
     def test_a_copy_has_nothing_of_the_first_broker(self) -> None:
@@ -96,7 +96,7 @@ class RowReaderTests(SynchronousTestCase):
                 {"1ST_POP_TIME": "1", "POP_CK": "0 0", "CLUSTER": "c", "MSG_REGION": "r",
                  "TRACE_ON": "true"},
                 {"INNER_NUM": "2", "INNER_BASE": "0"}):
-            [row] = self.rows({"body": [b""], "properties": pa.array(
+            [row] = self.rows({"body": [b"x"], "properties": pa.array(
                 [list({**mine, **extra}.items())], MAP)})
             self.assertEqual(row.message.properties, mine, msg=str(extra))
             self.assertTrue(row.fits_batch)
@@ -104,7 +104,7 @@ class RowReaderTests(SynchronousTestCase):
     def test_a_copy_may_be_delayed(self) -> None:
         """Columns delay a copy; properties delay what is not a copy."""
         [copy, own] = self.rows({
-            "body": [b"", b""], "delayLevel": [4, None], "properties": pa.array(
+            "body": [b"x", b"x"], "delayLevel": [4, None], "properties": pa.array(
                 [[("REAL_TOPIC", "T"), ("DELAY", "3")], [("DELAY", "3")]], MAP)})
         self.assertEqual(copy.message.properties, {"DELAY": "4", "UNIQ_KEY": "ID1"})
         self.assertEqual(own.message.properties, {"DELAY": "3", "UNIQ_KEY": "ID2"})
@@ -119,17 +119,19 @@ class RowReaderTests(SynchronousTestCase):
     def test_a_wrong_value_names_row_column_and_reason(self) -> None:
         """Row, column and reason are told."""
         def with_map(*pairs: tuple[str, str]) -> dict[str, Any]:
-            return {"body": [b"", b""], "properties": pa.array([[], list(pairs)], MAP)}
+            return {"body": [b"x", b"x"], "properties": pa.array([[], list(pairs)], MAP)}
 
         wrong: tuple[tuple[dict[str, Any], str], ...] = (
-            ({"body": [b"", None]}, "row 1: column body: it is null"),
-            ({"body": [b"", b"12345"]}, "row 1: column body: 5 bytes"),
-            ({"body": [b"", b""], "queueId": [0, -1]}, "row 1: column queueId: -1"),
-            ({"body": [b"", b""], "keys": [["a"], ["a b"]]}, "row 1: column keys"),
-            ({"body": [b"", b""], "tags": ["a", "b\x02c"]}, "row 1: property 'TAGS'"),
-            ({"body": [b"", b""], "tags": ["a|b c", "b||c"]}, "row 1: tag 'b||c'"),
-            ({"body": [b"", b""], "tags": ["a", " b"]}, "row 1: tag ' b'"),
-            ({"body": [b"", b""], "tags": ["a", "*"]}, "row 1: tag '*'"),
+            ({"body": [b"x", None]}, "row 1: column body: it is null"),
+            ({"body": [b"x", b""]}, "row 1: column body: it is empty"),
+            ({"body": ["x", ""]}, "row 1: column body: it is empty"),
+            ({"body": [b"x", b"12345"]}, "row 1: column body: 5 bytes"),
+            ({"body": [b"x", b"x"], "queueId": [0, -1]}, "row 1: column queueId: -1"),
+            ({"body": [b"x", b"x"], "keys": [["a"], ["a b"]]}, "row 1: column keys"),
+            ({"body": [b"x", b"x"], "tags": ["a", "b\x02c"]}, "row 1: property 'TAGS'"),
+            ({"body": [b"x", b"x"], "tags": ["a|b c", "b||c"]}, "row 1: tag 'b||c'"),
+            ({"body": [b"x", b"x"], "tags": ["a", " b"]}, "row 1: tag ' b'"),
+            ({"body": [b"x", b"x"], "tags": ["a", "*"]}, "row 1: tag '*'"),
             (with_map(("TAGS", "a\t")), "row 1: tag 'a\\t'"),
             (with_map(("", "x")), "row 1: property ''"),
             (with_map(("x", "y" * 32767)), "row 1: its properties take"),
@@ -137,8 +139,9 @@ class RowReaderTests(SynchronousTestCase):
         for columns, expected in wrong:
             self.assertIn(expected, self.error(columns, maxMessageSize="4"))
         self.assertIn("row 1: column topic: a b", self.error(
-            {"body": [b"", b""], "topic": ["a", "a b"]}, topic=""))
-        self.assertIn("row 0: column topic", self.error({"body": [b""], "topic": [None]}, topic=""))
+            {"body": [b"x", b"x"], "topic": ["a", "a b"]}, topic=""))
+        self.assertIn("row 0: column topic",
+                      self.error({"body": [b"x"], "topic": [None]}, topic=""))
 
 
 class SchemaTests(SynchronousTestCase):
