@@ -11,11 +11,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RemotingError, RemotingTimeout, RequestRefused
 from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
+from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID
+from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.signature import Credentials
 from twistmq.client.blocking import Client
 
@@ -23,6 +26,8 @@ __all__ = ["AdminError", "Broker", "Session"]
 
 T = TypeVar("T")
 
+#: How long a command waits for a server that was silent before, seconds.
+_SILENT_S: Final = 0.5
 
 
 class AdminError(BrokerError):
@@ -54,6 +59,8 @@ class Session(Client):
                          retries=retries, credentials=credentials, tls=tls)
         self.failures: list[str] = []
         self._cluster_info: ClusterInfo | None = None
+        #: Servers that left a request unanswered.
+        self._silent: set[str] = set()
 
     # --- requests
 
@@ -61,6 +68,24 @@ class Session(Client):
     def name_servers(self) -> list[str]:
         """The addresses of all name servers, in the order in which they were given."""
         return list(self.options.name_servers) or super().name_servers
+
+    def ask(
+        self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
+        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Ask the server at an address, once; see :meth:`Client.ask`.
+
+        One that left an earlier request unanswered is given half a second.
+        """
+        if address in self._silent:
+            timeout_s = min(self.timeout_s if timeout_s is None else timeout_s, _SILENT_S)
+        try:
+            reply = super().ask(address, code, header, body, taken=taken, timeout_s=timeout_s)
+        except RemotingTimeout:
+            self._silent.add(address)
+            raise
+        self._silent.discard(address)
+        return reply
 
     def each(self, places: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
         """Call a function for each place; failures are collected and shown at the end.

@@ -218,13 +218,16 @@ class NameServers:
             return ended
 
         def give_up() -> None:
+            ended.callback(False)
+            if address in self.silent:
+                # Another registration has waited for it, and said so.
+                return
             self.silent.add(address)
             self.unreached[address] = f"no answer within {_SILENCE_MS / 1000:g} s"
             self.log.warn(
                 "name server {address} has not answered a registration for {seconds:g} s; topics "
                 "are registered with it in the background until it answers", address=address,
                 seconds=_SILENCE_MS / 1000)
-            ended.callback(False)
 
         timer = self._reactor.callLater(_SILENCE_MS / 1000, give_up)
 
