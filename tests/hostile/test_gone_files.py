@@ -18,7 +18,7 @@ from twistmq.broker.edge.boot import EXIT_FAILED
 from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
 
 _TOPIC = "gone_topic"
-_SECONDS = 10.0
+_SECONDS = 60.0
 
 
 class GoneFilesTests(SynchronousTestCase):
