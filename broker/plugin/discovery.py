@@ -55,10 +55,12 @@ def find_plugins(
     :raises SettingsError: when a name of ``enabled`` is not installed or cannot be loaded.
     """
     points: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=group), key=_is_stock, reverse=True):
+    # It is asked once: each time it reads the metadata of everything that is installed.
+    every = entry_points()
+    for point in sorted(every.select(group=group), key=_is_stock, reverse=True):
         points[point.name] = point
     installed = {point.name for each in (ENTRY_POINT_GROUP, NAMESRV_GROUP)
-                 for point in entry_points(group=each)}
+                 for point in every.select(group=each)}
     known = ", ".join(sorted(points)) or "none"
     missing = sorted(set(enabled or ()) - installed)
     if missing:

@@ -32,7 +32,7 @@ class FindPluginsTests(SynchronousTestCase):
         """The names found where these entry points are installed, name to value."""
         rows = list(points.items()) if isinstance(points, Mapping) else points
         found = EntryPoints(EntryPoint(name, value, "twistmq") for name, value in rows)
-        with mock.patch("twistmq.broker.plugin.discovery.entry_points", lambda group: found):
+        with mock.patch("twistmq.broker.plugin.discovery.entry_points", lambda: found):
             self.found = find_plugins(**arguments)
         return [name for name, _ in self.found.plugins]
 
@@ -61,10 +61,9 @@ class FindPluginsTests(SynchronousTestCase):
     def test_those_of_a_name_server(self) -> None:
         """Each kind of server has its own; a name of the other kind is known, and left out."""
         groups = {"twistmq": {"a": JSON, "b": CSV}, "twistmq.namesrv": {"b": CSV}}
-        found = {group: EntryPoints(EntryPoint(name, value, group) for name, value in rows.items())
-                 for group, rows in groups.items()}
-        with mock.patch("twistmq.broker.plugin.discovery.entry_points",
-                        lambda group: found.get(group, EntryPoints())):
+        found = EntryPoints(EntryPoint(name, value, group) for group, rows in groups.items()
+                            for name, value in rows.items())
+        with mock.patch("twistmq.broker.plugin.discovery.entry_points", lambda: found):
             for enabled, disabled, wanted in (
                 (None, [], ["b"]), (["a", "b"], [], ["b"]), (["a"], [], []), (None, ["b"], [])
             ):
