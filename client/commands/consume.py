@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,9 @@ from twistmq.client.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.client.messages import ReceivedMessage
+    from twistmq.broker.errors import BrokerError
+    from twistmq.client.blocking import Client
+    from twistmq.client.messages import MessageQueue, ReceivedMessage
     from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["consume"]
@@ -33,6 +35,8 @@ _FIELDS: Final = "t topic, b broker, q queue, o offset, T tag, k keys, K shardin
 _PULL_HOLD_MS: Final = 500
 #: How often the route is asked for queues that the topic got, seconds.
 _ROUTE_S: Final = 5.0
+#: How long a broker that did not answer is left alone, seconds.
+_AWAY_S: Final = 20.0
 #: How much earlier than this command a broker's clock may be, ms.
 _CLOCKS_MS: Final = 5000
 
@@ -157,7 +161,12 @@ def _of_queues(
     where: str, topic: str, begin: str, to_end: bool, sql_text: str, tag: str, arguments: Any,
     unreadable: _Unreadable,
 ) -> Generator[ReceivedMessage[Any], None, None]:
-    """Read all queues in turn, from a place; without an end also those that the topic gets."""
+    """Read all queues in turn, from a place.
+
+    Without an end, queues that the topic gets are read too, and a broker that is away is waited
+    for.
+    """
+    from twistmq.broker.errors import BrokerError
     from twistmq.client.blocking import Client
     from twistmq.client.core.damaged import sort_out
     from twistmq.client.core.pulling import messages_of
@@ -165,10 +174,10 @@ def _of_queues(
 
     tags = subscription(topic, tag).tags if not sql_text else frozenset()
     with Client(where, **arguments) as client:
-        queues = client.read_queues(topic)
-        places = {queue: _place(client, queue, begin) for queue in queues}
-        ends = {queue: client.max_offset(queue) for queue in queues} if to_end else {}
-        newer = _NewQueues(client, topic, begin, queues)
+        newer = _NewQueues(client, topic, begin)
+        away = newer.away
+        places = newer.first(to_end)
+        ends = {queue: client.max_offset(queue) for queue in places} if to_end else {}
         # Queues whose next message is asked for alone.
         alone: set[Any] = set()
         while places:
@@ -177,10 +186,18 @@ def _of_queues(
                 if to_end and places[queue] >= ends[queue]:
                     del places[queue]
                     continue
-                result = client.pull(
-                    queue, places[queue], expression=sql_text or tag,
-                    expression_type="SQL92" if sql_text else "TAG",
-                    max_count=1 if queue in alone else 32)
+                if away.is_left_alone(queue):
+                    continue
+                try:
+                    result = client.pull(
+                        queue, places[queue], expression=sql_text or tag,
+                        expression_type="SQL92" if sql_text else "TAG",
+                        max_count=1 if queue in alone else 32)
+                except BrokerError as error:
+                    if to_end or not away.note(queue, error):
+                        raise
+                    continue
+                away.over(queue)
                 damaged: list[DamagedMessage[bytes]] = []
                 messages: list[ReceivedMessage[Any]] = messages_of(
                     result, queue, tags, None, damaged, places[queue])
@@ -201,44 +218,116 @@ def _of_queues(
                         yield message
             if not to_end:
                 places.update(newer.look())
+                away.say()
                 if idle:
                     time.sleep(_PULL_HOLD_MS / 1000)
 
 
-class _NewQueues:
-    """The queues that a topic gets while it is read: it has more, or another broker has it.
+class _Away:
+    """The brokers that do not answer now."""
 
-    :param begin: where the command begins. With "last", a new queue is read from the time at which
-        the command began, because what it has since then came after that.
-    :param known: the queues that are read.
+    def __init__(self) -> None:
+        #: Until when each is left alone, by name.
+        self._until: dict[str, float] = {}
+        #: The first error of each; "" once the user was told.
+        self._unsaid: dict[str, str] = {}
+
+    def is_left_alone(self, queue: MessageQueue) -> bool:
+        """Whether the broker of a queue is not asked now."""
+        return time.monotonic() < self._until.get(queue.broker_name, 0.0)
+
+    def note(self, queue: MessageQueue, error: BrokerError) -> bool:
+        """The broker of a queue did not answer; :returns: False when the error is another one."""
+        from twistmq.broker.errors import RemotingError
+        from twistmq.client.errors import NoRoute
+
+        if not (isinstance(error, RemotingError | NoRoute) or error.retriable):
+            return False
+        self._unsaid.setdefault(queue.broker_name, str(error))
+        self._until[queue.broker_name] = time.monotonic() + _AWAY_S
+        return True
+
+    def say(self) -> None:
+        """Say once of each broker that it is away."""
+        for name, error in self._unsaid.items():
+            if error:
+                click.echo(f"twistmq: broker {name} is away, and is tried again: {error}", err=True)
+                self._unsaid[name] = ""
+
+    def over(self, queue: MessageQueue) -> None:
+        """The broker of a queue answers."""
+        if self._until.pop(queue.broker_name, None) is not None:
+            self._unsaid.pop(queue.broker_name, None)
+
+
+class _NewQueues:
+    """The queues of a topic, also those that it gets while it is read.
+
+    :param begin: where the command begins. With "last", a queue that comes later is read from the
+        time at which the command began, because what it has since then came after that.
     """
 
-    def __init__(self, client: Any, topic: str, begin: str, known: list[Any]) -> None:
+    def __init__(self, client: Client, topic: str, begin: str) -> None:
         self._client = client
         self._topic = topic
         self._begin = begin
         self._since_ms = int(time.time() * 1000) - _CLOCKS_MS
-        self._known = set(known)
+        self._known: set[MessageQueue] = set()
         self._due_s = time.monotonic() + _ROUTE_S
+        self.away = _Away()
 
-    def look(self) -> dict[Any, int]:
-        """The queues that came since the last look, and where each is read from.
+    def first(self, are_all_needed: bool) -> dict[MessageQueue, int]:
+        """The queues at the start, and where each is read from.
 
-        Queues of servers that do not answer are found by a later look.
+        :raises BrokerError: when no queue can be read, or one of those that are all needed.
+        """
+        failures: list[BrokerError] = []
+        found = self._places(self._client.read_queues(self._topic), failures,
+                             lambda queue: _place(self._client, queue, self._begin))
+        if failures and (are_all_needed or not found):
+            raise failures[0]
+        self.away.say()
+        return found
+
+    def look(self) -> dict[MessageQueue, int]:
+        """The queues that came since the last look, and where each is read from."""
+        from twistmq.broker.errors import BrokerError
+
+        if time.monotonic() < self._due_s:
+            return {}
+        self._due_s = time.monotonic() + _ROUTE_S
+        try:
+            queues = self._client.read_queues(self._topic, again=True)
+        except BrokerError:
+            return {}
+        return self._places(
+            queues, [], lambda queue: (
+                self._client.search_offset(queue, self._since_ms) if self._begin == "last"
+                else _place(self._client, queue, self._begin)))
+
+    def _places(
+        self, queues: list[MessageQueue], failures: list[BrokerError],
+        place: Callable[[MessageQueue], int],
+    ) -> dict[MessageQueue, int]:
+        """Where each of the queues that are not known yet is read from.
+
+        :param failures: gets the errors of brokers that do not answer. Their queues are found by a
+            later look.
         """
         from twistmq.broker.errors import BrokerError
 
-        found: dict[Any, int] = {}
-        if time.monotonic() < self._due_s:
-            return found
-        self._due_s = time.monotonic() + _ROUTE_S
-        with suppress(BrokerError):
-            for queue in self._client.read_queues(self._topic, again=True):
-                if queue not in self._known:
-                    found[queue] = (self._client.search_offset(queue, self._since_ms)
-                                    if self._begin == "last"
-                                    else _place(self._client, queue, self._begin))
-                    self._known.add(queue)
+        found: dict[MessageQueue, int] = {}
+        for queue in queues:
+            if queue in self._known or self.away.is_left_alone(queue):
+                continue
+            try:
+                found[queue] = place(queue)
+            except BrokerError as error:
+                if not self.away.note(queue, error):
+                    raise
+                failures.append(error)
+            else:
+                self._known.add(queue)
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -19,10 +20,11 @@ from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.interop.servers import wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import twistmq
+from twistmq.broker.errors import RemotingConnectError
 from twistmq.broker.testing import running_broker
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.client import Client, Consumer, Producer, ReceivedMessage
+from twistmq.client import Client, Consumer, MessageQueue, Producer, ReceivedMessage
 from twistmq.client.commands import consume as consume_module
 from twistmq.client.errors import RequestRefused
 
@@ -126,6 +128,77 @@ class CommandTests(TestCase):
                 return len(client.read_queues("grows", again=True)) == count
             except RequestRefused:
                 return False
+
+        return deferToThread(run)
+
+    def test_a_broker_that_is_away(self) -> Deferred[Any]:
+        """The others are read meanwhile, and its messages come when it is back; one line says so.
+
+        When all messages up to an end are wanted, its absence is an error.
+        """
+        said = io.StringIO()
+        self.patch(consume_module, "_AWAY_S", 0.1)
+        self.patch(consume_module, "_ROUTE_S", 0.1)
+        self.patch(sys, "stderr", said)
+        pull, search, away = Client.pull, Client.min_offset, {"second"}
+        seen: list[bytes] = []
+
+        def refuse(queue: MessageQueue) -> None:
+            if queue.broker_name in away:
+                raise RemotingConnectError("refused")
+
+        def pulled(client: Client, queue: MessageQueue, *arguments: Any, **options: Any) -> Any:
+            refuse(queue)
+            return pull(client, queue, *arguments, **options)
+
+        def searched(client: Client, queue: MessageQueue) -> int:
+            refuse(queue)
+            return search(client, queue)
+
+        self.patch(Client, "pull", pulled)
+        self.patch(Client, "min_offset", searched)
+
+        def messages(to_end: bool = False) -> Any:
+            return closing(consume_module._of_queues(
+                self.where, "grows", "first", to_end, "", "*", {},
+                consume_module._Unreadable("skip")))
+
+        def read() -> None:
+            with messages() as found:
+                for message in found:
+                    seen.append(message.body)
+                    if message.body == b"stop":
+                        break
+
+        def run() -> None:
+            with Client(self.where) as client, Producer(self.where, group="p") as producer, (
+                    running_broker({"namesrvAddr": self.where, "brokerName": "second",
+                                    "brokerClusterName": "DefaultCluster"})) as second:
+                self.make_topic(client, self.broker.broker_address, 1)
+                self.make_topic(client, second.broker_address, 1)
+                wait_until("all queues", lambda: len(client.read_queues("grows", again=True)) == 2)
+                queues = sorted(client.read_queues("grows"),
+                                key=lambda each: each.broker_name == "second")
+                for number, queue in enumerate(queues):
+                    producer.send("grows", b"%d" % number, queue=queue)
+                with messages(to_end=True) as found:
+                    self.assertRaises(RemotingConnectError, list, found)
+                reading = threading.Thread(target=read, daemon=True)
+                reading.start()
+                for body in (b"0", b"1"):
+                    wait_until("a message", lambda body=body: body in seen)  # type: ignore[misc]
+                    away.clear()
+                # It is away once more.
+                away.add("second")
+                producer.send("grows", b"more", queue=queues[0])
+                wait_until("more", lambda: b"more" in seen)
+                wait_until("the second line", lambda: said.getvalue().count("is away") == 2)
+                away.clear()
+                producer.send("grows", b"stop", queue=queues[1])
+                reading.join(30)
+                self.assertFalse(reading.is_alive())
+            self.assertEqual(seen, [b"0", b"1", b"more", b"stop"])
+            self.assertEqual(said.getvalue().count("broker second is away"), 2)
 
         return deferToThread(run)
 
