@@ -1,4 +1,4 @@
-"""What can still be read of a damaged record of the revive topic.
+"""Reads what is left of a damaged record of the revive topic.
 
 The record names popped messages: those of a check point are lost to their group when it cannot be
 read. The body may be whole though another part is damaged. If the body is damaged, the record from
@@ -51,7 +51,7 @@ _COPIES_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """What a damaged record says.
+    """The content of a damaged record, as far as it is known.
 
     :param bodies: each with its tag; whole.
     :param point: what is known of a check point whose body is lost.
@@ -88,7 +88,7 @@ def rescue(broker: Broker, topic: str, place: int, size: int) -> Rescued:
 
 
 def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
-    """What a unique key tells alone."""
+    """Take the content from a unique key alone."""
     topic, queue_id, start, group, pop_ms, broker_name, kind = parts.groups()
     if kind != CK_TAG:
         return Rescued((), None, f"{group} gets messages of {topic}-{queue_id} again that it "
@@ -102,13 +102,13 @@ def _by_unique_key(parts: re.Match[str], deliver_ms: str) -> Rescued:
 
 
 def _first(pattern: re.Pattern[bytes], data: bytes) -> str:
-    """The text that a property has in the bytes of a record; "" if there is none."""
+    """The text of a property in the bytes of a record; "" where the property is not found."""
     found = pattern.search(data)
     return "" if found is None else found[1].decode("utf-8", "replace")
 
 
 def _tag_of(body: bytes) -> str:
-    """The tag of a record with this body; "" when it has none of the revive topic."""
+    """The tag of a record with this body; "" for a body that the revive topic does not have."""
     if b'"aol":' in body or b'"ackOffsetList":' in body:
         return BATCH_ACK_TAG
     if b'"ao":' in body or b'"ackOffset":' in body:
