@@ -61,7 +61,6 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "plugins/timer/test_store_check.py": ("test_no_finding_at_any_moment_of_a_life",),
     },
     "long": {
-        "broker/admin/test_messages.py": ("test_by_key", "test_by_id"),
         "broker/edge/test_clock.py": ("test_blocks_that_grow_side_by_side_leave_no_holes",),
         "broker/edge/test_command_line.py": (
             "test_a_closed_terminal_ends_it_cleanly_and_other_signals_do_not_end_it",
@@ -87,9 +86,6 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "test_a_member_that_is_killed_has_printed_what_it_acknowledged",
             "test_messages_that_may_be_stored_are_told_from_those_that_are_not",
             "test_the_program_loads_no_server_for_a_command_of_the_client"),
-        "client/test_damaged.py": (
-            "test_a_pop_consumer", "test_a_pull_consumer", "test_an_asyncio_consumer",
-            "test_the_command"),
         "client/test_pop_consumer.py": (
             "test_a_slow_handler_has_its_message_once_and_a_failed_one_comes_again",),
         "client/testing/test_pop_cluster.py": ("test_faults_lose_no_message",),
@@ -123,6 +119,7 @@ _PLACES: Final = {
     "broker/edge/test_first_signals.py": "crash",
     "broker/edge/test_setting_sweep.py": "crash",
     "client/test_back_pressure.py": "long",
+    "client/test_exits.py": "long",
     "hostile/test_full_slave.py": "crash",
     "broker/store/test_log_cut_crash.py": "crash",
     "broker/store/test_simulation.py": "crash",
@@ -167,7 +164,7 @@ SLOW: Final = frozenset((
     "client/event_loop/test_pop_consumer.py", "client/event_loop/test_shells.py",
     "client/test_absence.py", "client/test_arguments.py", "client/test_batching.py",
     "client/test_blocking.py", "client/test_closes.py", "client/test_commands.py",
-    "client/test_damaged.py", "client/test_exits.py", "client/test_hanging_sockets.py",
+    "client/test_damaged.py", "client/test_hanging_sockets.py",
     "client/test_interruptions.py",
     "client/test_new_queues.py", "client/test_offset_file.py", "client/test_pop_consumer.py",
     "client/test_pull_consumer.py", "client/test_readme.py", "client/test_replies.py",

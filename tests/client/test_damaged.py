@@ -60,7 +60,8 @@ class OneByteTests(TestCase):
         """Change one byte of a body in the log."""
         [path] = Path(self.broker.data, "store", "commitlog").glob("0*")
         with open(path, "r+b") as log:
-            at = log.read().index(body)
+            # The file is a gibibyte, and its messages are in the beginning.
+            at = log.read(1 << 20).index(body)
             log.seek(at + 3)
             log.write(b"#")
 

@@ -292,7 +292,7 @@ class DamagedTests(SynchronousTestCase):
         self.sent = [(offset, body) for _, offset, body in self.box.fill("orders", [40])]
         [path] = Path(self.box.broker.data, "store", "commitlog").glob("0*")
         with open(path, "r+b") as log:
-            data = log.read()
+            data = log.read(1 << 20)
             for number, place, value in ((7, 88, b"#"), (20, 4, b"\0\0\0\0"), (31, 0, b"\0\0\0\0")):
                 at = data.index(self.sent[number][1]) - 88 + place
                 log.seek(at)
