@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from twistmq.broker.constants import CHECKPOINT_MARGIN_MS
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE
@@ -28,6 +29,9 @@ __all__ = ["QueueCheck"]
 
 Entry = tuple[int, int, int]
 
+#: Records that wait for it to be known whether their topic was made again.
+_UNDECIDED_MAX: Final = 10_000
+
 
 @dataclass(slots=True)
 class _Queue:
@@ -41,6 +45,8 @@ class _Queue:
     end: int
     #: The first entry that is no filler.
     first: int = 0
+    #: Where the record of offset 0 lies in the log; 0: that is not known.
+    birth: int = 0
     #: Entries before this one were looked at.
     cursor: int = 0
 
@@ -70,6 +76,12 @@ class QueueCheck:
         self._batches = BatchCheck(store, report)
         self._queues = {
             key: self._snapshot(key, files) for key, files in store.queue_segments().items()}
+        #: By topic, the least birth of its queues.
+        self._births: dict[str, int] = {}
+        #: Topics with a record in front of the first one of its queue.
+        self._made_again: set[str] = set()
+        #: Records of missing queues that are none of a deleted topic, unless it was made again.
+        self._undecided: list[tuple[int, StoredMessage]] = []
         # Units are written before the entries that point at them.
         self._extensions = ExtensionView(store)
 
@@ -97,6 +109,12 @@ class QueueCheck:
                 at += 1
             self._report.counts["entries of removed messages"] += at - queue.begin
             queue.cursor = at
+            if queue.begin == queue.first == 0:
+                entry = queue.entry(0)
+                if entry is not None and self._explain(queue, 0, entry) is None:
+                    queue.birth = entry[0]
+            births = self._births.setdefault(queue.topic, queue.birth)
+            self._births[queue.topic] = min(births, queue.birth)
 
     def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
         """Check that a record has its entries; records come in the order of the log."""
@@ -123,6 +141,9 @@ class QueueCheck:
         offset = message.queue_offset
         if queue is None:
             self._without_queue(place, message)
+        elif place < queue.birth:
+            self._made_again.add(queue.topic)
+            self._report.counts["records of deleted queues"] += 1
         elif offset >= queue.end:
             self._without_entry(place, message, f"the end of the queue at offset {queue.end}")
         elif offset < queue.cursor:
@@ -132,6 +153,7 @@ class QueueCheck:
 
     def finish(self) -> None:
         """Look at the entries no record was found for."""
+        self._decide()
         for queue in self._queues.values():
             self._pass(queue, queue.end)
         self._batches.finish()
@@ -220,12 +242,28 @@ class QueueCheck:
             self._report.problem(where[0], where[1] + 2, f"the code {expected} of tag "
                                  f"{properties.get(TAGS)!r}", str(unit.tags_code))
 
-    def _without_queue(self, place: int, message: StoredMessage) -> None:
-        known = self._topics is None or message.topic in self._topics
-        if not known and not self._is_late(message):
+    def _without_queue(
+        self, place: int, message: StoredMessage, *, is_last: bool = False
+    ) -> None:
+        is_older = place < self._births.get(message.topic, 0)
+        if is_older and not is_last and message.topic not in self._made_again and (
+                len(self._undecided) < _UNDECIDED_MAX):
+            self._undecided.append((place, _without_body(message)))
+            return
+        if not is_last:
+            self._decide()
+        is_deleted = (is_older and message.topic in self._made_again) or (
+            self._topics is not None and message.topic not in self._topics)
+        if is_deleted and not self._is_late(message):
             self._report.counts["records of deleted queues"] += 1
         else:
             self._without_entry(place, message, "no such queue")
+
+    def _decide(self) -> None:
+        """Judge the records that were kept, in their order."""
+        undecided, self._undecided = self._undecided, []
+        for place, message in undecided:
+            self._without_queue(place, message, is_last=True)
 
     def _without_entry(self, place: int, message: StoredMessage, found: str) -> None:
         if self._is_late(message):
@@ -290,6 +328,15 @@ def _in_light_queue(message: StoredMessage, name: str, offset: int) -> StoredMes
         message.physical_offset, message.sys_flag, message.born_timestamp, message.born_host,
         message.store_timestamp, message.store_host, message.reconsume_times,
         message.prepared_transaction_offset, message.body, name, message.properties)
+
+
+def _without_body(message: StoredMessage) -> StoredMessage:
+    """The parts of a record that say where its entry is and when it was stored."""
+    return StoredMessage(
+        message.size, message.magic, message.body_crc, message.queue_id, message.flag,
+        message.queue_offset, message.physical_offset, message.sys_flag, message.born_timestamp,
+        message.born_host, message.store_timestamp, message.store_host, message.reconsume_times,
+        message.prepared_transaction_offset, b"", message.topic, "")
 
 
 def _is_dispatched(message: StoredMessage, topic: str, offset: int) -> bool:

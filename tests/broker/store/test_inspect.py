@@ -195,6 +195,27 @@ class WholeStoreTests(_StoreTests):
         lines, report = check(self.root)
         self.assertEqual((lines, report.counts["records of deleted queues"]), ([], COUNT))
 
+    def test_a_topic_that_was_made_again(self) -> None:
+        """Its old records need no entries, whether their queue has fewer messages now or none."""
+        box = self.box._again().open()
+        box.store.delete_topic("Topic")
+        for number in range(3):
+            box.append(message("Topic", b"%d" % number, queue_id=0))
+        self.successResultOf(box.store.stop())
+        self.assertEqual([path.name for path in (self.root / "consumequeue/Topic").iterdir()],
+                         ["0"])
+        lines, report = check(self.root)
+        self.assertEqual((lines, report.counts["records of deleted queues"]), ([], COUNT))
+
+    def test_a_wrong_first_entry_hides_no_record(self) -> None:
+        """An entry of offset 0 that points behind the others' records is no new beginning."""
+        queue = next((self.root / "consumequeue" / "Topic" / "0").iterdir())
+        *_, last = self.log(COUNT - 1)
+        self.patch_at(queue, 0, struct.pack(">qi", last.physical_offset, last.size))
+        lines, report = check(self.root)
+        self.assertTrue(lines)
+        self.assertEqual(report.counts["records of deleted queues"], 0)
+
     def test_a_directory_without_a_log_is_not_a_store(self) -> None:
         """A directory without a log is none, and the text says where one is."""
         error = self.assertRaises(StoreError, StoreFiles, self.root / "config")
