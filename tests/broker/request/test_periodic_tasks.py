@@ -22,8 +22,8 @@ from twistmq.broker.testing.store import message
 DAY_MS = 86_400_000
 
 
-class MidnightTests(SynchronousTestCase):
-    """The next local midnight."""
+class _ZoneCase(SynchronousTestCase):
+    """Tests that live in time zones."""
 
     def setUp(self) -> None:
         before = os.environ.get("TZ")
@@ -41,6 +41,10 @@ class MidnightTests(SynchronousTestCase):
         """Live in a time zone until the test ends."""
         os.environ["TZ"] = zone
         time.tzset()
+
+
+class MidnightTests(_ZoneCase):
+    """The next local midnight."""
 
     @settings(max_examples=examples(200), deadline=None)
     @given(st.integers(1_600_000_000_000, 2_000_000_000_000),
@@ -62,7 +66,7 @@ class MidnightTests(SynchronousTestCase):
         self.assertEqual(ms_to_next_midnight(DAY_MS * 20_000 - 1), 1)
 
 
-class TaskTests(SynchronousTestCase):
+class TaskTests(_ZoneCase):
     """The kernel's rows."""
 
     def make(self, **settings: str) -> KernelBox:
@@ -124,6 +128,17 @@ class TaskTests(SynchronousTestCase):
             lambda now_ms, silence_max_ms: seen.append((now_ms, silence_max_ms)))
         self.task(box, "expire silent clients").run(box.now_ms)
         self.assertEqual(seen, [(box.now_ms, 5000)])
+
+    def test_the_day_ends_at_the_local_midnight(self) -> None:
+        """Not before and not after it, also where the date is another than that of UTC."""
+        for zone in ("Pacific/Kiritimati", "Pacific/Pago_Pago"):
+            self.in_zone(zone)
+            box = self.make()
+            self.assertEqual(self.logged(box, "record the day"), [], msg=zone)
+            box.now_ms += ms_to_next_midnight(box.now_ms) - 1
+            self.assertEqual(self.logged(box, "record the day"), [], msg=zone)
+            box.now_ms += 1
+            self.assertEqual(len(self.logged(box, "record the day")), 1, msg=zone)
 
     def test_midnight_moves_todays_counts_to_yesterday_and_logs_them(self) -> None:
         """At midnight today's figures become yesterday's, and the log tells them."""

@@ -90,6 +90,23 @@ class ShutOutTests(SynchronousTestCase):
             pauses.append(pause_ms)
         self.assertEqual(pauses, [500, 1000, 2000, 4000, 5000, 5000])
 
+    def test_a_master_that_is_silent_is_tried_again_soon(self) -> None:
+        """Its connection is cut off, and the next try comes after the first pause."""
+        self.successResultOf(Deferred.fromCoroutine(self.follower._connect(PORT, 0)))
+        self.link.dataReceived(encode_head(0, 0))
+        self.follower.tick()
+        transport = self.link.transport
+        assert isinstance(transport, StringTransport)
+        self.box.now_ms += self.box.kernel.settings.int("haHousekeepingInterval")
+        self.follower.tick()
+        self.assertFalse(transport.disconnecting or transport.disconnected)
+        self.box.now_ms += 1
+        self.follower.tick()
+        self.assertTrue(transport.disconnecting or transport.disconnected)
+        self.link.connectionLost(Failure(ConnectionAborted()))
+        self.assertFalse(self.follower.is_connected)
+        self.assertEqual(self.follower._try_ms - self.box.now_ms, 500)
+
     def test_its_health_is_bad_though_it_connects_again_and_again(self) -> None:
         """A connection counts once it has brought something, whether it is open or not."""
         check = self.box.kernel.health_checks["replication"]
