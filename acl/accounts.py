@@ -24,6 +24,7 @@ from twistmq.acl.permissions import (
 from twistmq.acl.resources import CLUSTER, DecidingValues, PopRetries, Resource
 from twistmq.broker.api.bodies import Body
 from twistmq.broker.api.topics import (
+    BROADCAST_GROUP_SUFFIX,
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     SYSTEM_GROUP_PREFIX,
@@ -159,6 +160,9 @@ class Account:
         if owned is not None:
             return owned
         if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            # Differs from Apache: the offsets of a broadcast group are under a name of their own.
+            if resource.endswith(BROADCAST_GROUP_SUFFIX):
+                return self._owned(resource.removesuffix(BROADCAST_GROUP_SUFFIX), names)
             # Differs from Apache: the broker itself acts for these groups.
             is_brokers = resource.startswith(SYSTEM_GROUP_PREFIX, len(RETRY_GROUP_TOPIC_PREFIX))
             return Permission.DENY if is_brokers else self.default_group

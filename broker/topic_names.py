@@ -9,7 +9,8 @@ import re
 from typing import Final
 
 __all__ = [
-    "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
+    "APPLY_TOPIC_SUGGESTION", "BROADCAST_GROUP_SUFFIX", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX",
+    "RETRY_GROUP_TOPIC_PREFIX",
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
     "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "can_be_directory", "dlq_topic",
     "group_fault", "group_of_topic", "is_light", "is_system_group", "is_system_topic",
@@ -50,6 +51,9 @@ SYSTEM_GROUPS: Final = frozenset({
     "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
 })
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+#: GROUP and this is the name under which the least offsets of a broadcast group's clients are kept.
+#: No group has such a name. Source: BroadcastOffsetManager.
+BROADCAST_GROUP_SUFFIX: Final = "@broadcast"
 
 TOPIC_LENGTH_MAX: Final = 127
 #: Bytes of a file name.

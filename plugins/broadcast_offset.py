@@ -26,6 +26,7 @@ from twistmq.broker.api.config import LONG_MAX
 from twistmq.broker.api.headers import PullMessageRequestHeader
 from twistmq.broker.api.limits import CLIENT_ID_LENGTH_MAX
 from twistmq.broker.api.requests import BroadcastClient
+from twistmq.broker.api.topics import BROADCAST_GROUP_SUFFIX
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -39,7 +40,6 @@ _PROXY_FOR_BROADCAST: Final = 1
 CLIENTS_MAX: Final = 100_000
 #: Source: BroadcastOffsetManager.run.
 _SCAN_PERIOD_MS: Final = 5000
-_SUFFIX: Final = "@broadcast"
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class BroadcastOffsets:
         offset = -1 if known is None else known.offsets.get(queue_id, -1)
         if offset < 0:
             offset = self._broker.consumer_offset.query(
-                header.consumer_group + _SUFFIX, topic, queue_id)
+                header.consumer_group + BROADCAST_GROUP_SUFFIX, topic, queue_id)
         if offset >= 0:
             return offset
         store = self._broker.store
@@ -145,7 +145,7 @@ class BroadcastOffsets:
         for key in [key for key in self._table if key[1] == group]:
             self._forget(key)
         if clean_offset:
-            self._broker.consumer_offset.clean_group(group + _SUFFIX)
+            self._broker.consumer_offset.clean_group(group + BROADCAST_GROUP_SUFFIX)
 
     def _forget(self, key: tuple[str, str]) -> None:
         clients = self._table.pop(key)
@@ -194,7 +194,7 @@ class BroadcastOffsets:
                 del self._table[key]
             for queue_id, offset in least.items():
                 self._broker.consumer_offset.commit(
-                    "BroadcastOffset", group + _SUFFIX, topic, queue_id, offset)
+                    "BroadcastOffset", group + BROADCAST_GROUP_SUFFIX, topic, queue_id, offset)
 
 
 _SETTINGS: Final = (

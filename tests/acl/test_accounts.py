@@ -46,6 +46,19 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(fault(account, 11, **{"open": sub, "%RETRY%h": sub}),
                          "No default permission for group:h")
 
+    def test_the_offsets_of_a_broadcast_group_belong_to_it(self) -> None:
+        """The name they have beside the group's own is not open by the default."""
+        account = account_of(config(
+            default_group_perm="SUB", group_perms=["denied=DENY", "own=SUB"]))
+        sub = Permission.SUB
+        self.assertEqual(fault(account, 14, **{"%RETRY%denied@broadcast": sub}),
+                         "No default permission for group:denied@broadcast")
+        for group in ("own", "other"):
+            self.assertEqual(fault(account, 14, **{f"%RETRY%{group}@broadcast": sub}), "")
+        account = account_of(config(default_group_perm="DENY", group_perms=["own=SUB"]))
+        self.assertEqual(fault(account, 14, **{"%RETRY%own@broadcast": sub}), "")
+        self.assertNotEqual(fault(account, 14, **{"%RETRY%other@broadcast": sub}), "")
+
     def test_no_defaults(self) -> None:
         """Who is given nothing has nothing."""
         account = account_of(config())
