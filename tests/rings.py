@@ -42,6 +42,10 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "clients": {
         "interop/test_rounds.py": ("test_java_client_5", "test_go_client", "test_python_client"),
     },
+    # What reads the whole source.
+    "source": {
+        "broker/config/test_settings.py": ("test_each_getter_reads_a_setting_of_its_kind",),
+    },
     # Sweeps through every moment or every loss of a life, and attacks that take many starts.
     "crash": {
         "broker/store/test_batch_files.py": ("test_losses_of_power",),
