@@ -21,11 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.executor_archive import send_package
 from twistmq.spark_bridge.export_folder import locked, remove_leftovers
 from twistmq.spark_bridge.export_plan import MESSAGES, ExportError, ExportPlan
 from twistmq.spark_bridge.export_sinks import start_writing, written_files
 from twistmq.spark_bridge.lag import source_lag
+from twistmq.spark_bridge.options import STREAM_READ, Options
+from twistmq.spark_bridge.spark_api import HAS_READ_LIMITS
+from twistmq.spark_bridge.subscription import Subscription
+from twistmq.spark_bridge.trace_source import message_options
 
 __all__ = ["NO_WORKER", "STARTS", "ExportJob", "TableSummary", "end_session", "make_session",
            "waiting"]
@@ -97,6 +103,11 @@ class _Running:
     last_batch: int = -1
     #: Since its last micro-batch.
     starts: int = 1
+    #: Where its queues ended when the job began, for a Spark that ends a query after one
+    #: micro-batch; the query starts again until it has come there.
+    target: dict[MessageQueue, int] | None = None
+    #: How far it had come when it started last.
+    end: str = ""
 
 
 class ExportJob:
@@ -142,8 +153,11 @@ class ExportJob:
             for table in self._plan.tables:
                 remove_leftovers(self._plan, table)
                 before = written_files(self._plan, table)
+                target = None if HAS_READ_LIMITS or self._plan.continuous else (
+                    ends_of(self._plan, table))
                 running.append(_Running(
-                    table, start_writing(self._plan, table, self._frame(table)), before))
+                    table, start_writing(self._plan, table, self._frame(table)), before,
+                    target=target))
             while not self._stopping:
                 # Before the errors: a query that fails between the two is started again.
                 is_active = any(each.query.isActive for each in running)
@@ -152,7 +166,7 @@ class ExportJob:
                 if has_failed:
                     if not self._start_again(running):
                         break
-                elif not is_active:
+                elif not is_active and not self._go_on(running):
                     break
                 time.sleep(_POLL_S)
         finally:
@@ -183,18 +197,30 @@ class ExportJob:
             each.starts += 1
         return True
 
+    def _go_on(self, running: Iterable[_Running]) -> bool:
+        """Start queries again that have come further, and not yet to their target.
+
+        :returns: whether there was one.
+        """
+        found = False
+        for each in running:
+            if each.target is None or not each.waiting:
+                continue
+            end = str(each.query.lastProgress["sources"][0]["endOffset"])
+            if end != each.end:
+                each.end = end
+                each.query = start_writing(self._plan, each.table, self._frame(each.table))
+                found = True
+        return found
+
     def _frame(self, table: str) -> Any:
         """The stream of a table."""
         from pyspark.sql import functions as f
 
         plan = self._plan
-        if table == MESSAGES:
-            options = {"subscribe": ",".join(plan.topics)}
-            name = "rocketmq"
-        else:
-            options, name = {}, "rocketmq_trace"
+        name, options = source_of(plan, table)
         reader = self._session.readStream.format(name).options(
-            **plan.connection, **options, startingOffsets="earliest",
+            **options, startingOffsets="earliest",
             maxOffsetsPerTrigger=str(plan.batch_messages))
         return reader.load().withColumn("date", f.to_date("storeTimestamp"))
 
@@ -207,9 +233,12 @@ class ExportJob:
                     continue
                 each.last_batch = progress["batchId"]
                 each.rows += progress["numInputRows"]
-                each.waiting = waiting(progress["sources"][0])
+                each.waiting = waiting(progress["sources"][0], each.target)
                 each.starts = 1
                 changed = True
+            if each.target is not None and each.query.lastProgress is not None:
+                # A micro-batch without a row may have come further as well.
+                each.waiting = waiting(each.query.lastProgress["sources"][0], each.target)
         if changed:
             # A query that has ended without a row says nothing.
             left = [0 if each.waiting is None and not each.query.isActive else each.waiting
@@ -231,10 +260,32 @@ class ExportJob:
         return found
 
 
-def waiting(source: Any) -> int | None:
-    """Messages between where a micro-batch ended and where the queues ended; None: unknown."""
+def source_of(plan: ExportPlan, table: str) -> tuple[str, dict[str, str]]:
+    """The format that a table is read by, and its options."""
+    if table == MESSAGES:
+        return "rocketmq", {**plan.connection, "subscribe": ",".join(plan.topics)}
+    return "rocketmq_trace", dict(plan.connection)
+
+
+def ends_of(plan: ExportPlan, table: str) -> dict[MessageQueue, int]:
+    """Where the queues of a table end now.
+
+    :raises BrokerError: when a broker or name server does not answer.
+    """
+    name, given = source_of(plan, table)
+    options = Options(given if name == "rocketmq" else message_options(given), STREAM_READ)
+    with client_settings(options).client() as client:
+        return {queue: client.max_offset(queue)
+                for queue in Subscription(options).queues(client, refresh=True)}
+
+
+def waiting(source: Any, target: dict[MessageQueue, int] | None = None) -> int | None:
+    """Messages between where a micro-batch ended and where the queues ended; None: unknown.
+
+    :param target: where the queues end; None: where the progress says.
+    """
     # Spark says nothing of them where the source was not asked: one that is done again.
-    lag = source_lag(source)
+    lag = source_lag(source, latest=target)
     return None if lag is None else lag.total
 
 

@@ -88,9 +88,4 @@ def missing_packages(format_name: str) -> str | None:
         except ImportError:
             return (f"{package} is not installed: pip install "
                     f"'twistmq[{extra or _EXTRAS[package]}]'")
-    from twistmq.spark_bridge.spark_api import HAS_READ_LIMITS, PYSPARK_VERSION
-
-    if not HAS_READ_LIMITS:
-        # It would end a run after one micro-batch, as if that were all.
-        return f"an export needs PySpark 4.2 or later, this is PySpark {PYSPARK_VERSION}"
     return None

@@ -90,14 +90,20 @@ def query_lag(progress: Any, client: Client | None = None) -> Lag | None:
     return Lag(found) if known else None
 
 
-def source_lag(source: Any, client: Client | None = None) -> Lag | None:
-    """The lag of one source of a progress, as :func:`query_lag` says it of all."""
+def source_lag(source: Any, client: Client | None = None,
+               latest: Offsets | None = None) -> Lag | None:
+    """The lag of one source of a progress, as :func:`query_lag` says it of all.
+
+    :param latest: where the queues end, in place of what the progress or a client says.
+    """
     fields = _fields(source)
     ends = _offsets(fields.get("endOffset"))
     if ends is None:
         return None
-    latest = _offsets(fields.get("latestOffset")) if client is None else {
-        queue: client.max_offset(queue) for queue in ends}
+    if client is not None:
+        latest = {queue: client.max_offset(queue) for queue in ends}
+    elif latest is None:
+        latest = _offsets(fields.get("latestOffset"))
     if latest is None:
         return None
     # A queue that has just been found is read from its first message on. One that is gone has no

@@ -6,8 +6,9 @@ For each version an environment is made with this checkout and the newest PySpar
 ``--python`` names interpreters of environments that exist instead, which must be able to import
 twistmq. In each a broker and Spark run, and rows are compared: a batch that is written and read, a
 stream with small micro-batches from topic to topic that is stopped and goes on over its checkpoint,
-a stream that reads all that is there and ends, traces, store files, and the error of a wrong
-option. Prints a line for each; ends with status 1 when anything differs. Needs Java 17.
+a stream that reads all that is there and ends, traces, store files, an export, a stream that waits
+for more offsets, and the error of a wrong option. Prints a line for each; ends with status 1 when
+anything differs. Needs Java 17.
 """
 
 from __future__ import annotations
@@ -128,6 +129,39 @@ class Essentials:
             str(log))
         self.compare("rocketmq_store", frame.count(), 3 * ROWS)
 
+    def export(self) -> None:
+        """An export in several micro-batches, and one that finds nothing new."""
+        from twistmq.spark_bridge.export_job import ExportJob
+        from twistmq.spark_bridge.export_plan import ExportPlan
+
+        plan = ExportPlan(self.options, ("versions_in",), False, str(self.folder / "export"),
+                          batch_messages=2 * ROWS_OF_A_BATCH)
+        for wanted in (3 * ROWS, 0):
+            [table] = ExportJob(plan, self.spark, lambda *_: None).run()
+            self.compare("rows of an export", table.rows, wanted)
+        frame = self.spark.read.parquet(plan.place("messages"))
+        self.compare("rows in its files", frame.select("body").distinct().count(), 3 * ROWS)
+
+    def fewest(self) -> None:
+        """A stream that waits for more offsets after its first micro-batch, and its lag."""
+        from twistmq.client import Client
+        from twistmq.spark_bridge.lag import query_lag
+
+        query = self.spark.readStream.format("rocketmq").options(
+            **self.options, subscribe="versions_in", startingOffsets="earliest",
+            minOffsetsPerTrigger=str(4 * ROWS), maxTriggerDelay="1h").load().writeStream.format(
+            "noop").start()
+        query.processAllAvailable()
+        self.write("versions_in", 3 * ROWS, 3 * ROWS + 5)
+        time.sleep(3)
+        rows = sum(each["numInputRows"] for each in query.recentProgress)
+        self.compare("rows of a stream that waits", rows, 3 * ROWS)
+        with Client(self.broker.namesrv_address) as client:
+            last = [each for each in query.recentProgress if each["numInputRows"]][-1]
+            lag = query_lag(last, client)
+            self.compare("its lag", lag and lag.total, 5)
+        query.stop()
+
     def wrong_option(self) -> None:
         """The error of an option that is none."""
         try:
@@ -167,7 +201,8 @@ def run_here() -> int:
             builder = builder.config(key, value)
         run = Essentials(builder.getOrCreate(), broker, Path(name))
         try:
-            for part in (run.batch, run.streams, run.traces, run.store, run.wrong_option):
+            for part in (run.batch, run.streams, run.traces, run.store, run.export, run.fewest,
+                         run.wrong_option):
                 part()
         finally:
             run.spark.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.running import RunningBroker, running_broker
+from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Message, Producer
 from twistmq.spark_bridge import export_job
 from twistmq.spark_bridge.export_job import NO_WORKER, STARTS, ExportJob, TableSummary, waiting
@@ -28,6 +30,8 @@ class ExportJobTests(SynchronousTestCase):
         self.session = spark_session()
         self.output = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.progress: list[tuple[int, int | None]] = []
+        #: Of queries that a test makes, by number.
+        self.progresses: dict[int, list[Any]] = {}
 
     def send(self, producer: Producer, first: int, count: int) -> None:
         """Send numbered messages to both topics, and traces of them."""
@@ -142,7 +146,9 @@ class ExportJobTests(SynchronousTestCase):
                      "sources": [{"endOffset": None, "latestOffset": None}]}
                     for number in range(count)]
             batches += count
+            done = self.progresses.get(len(made), done)
             made.append(mock.Mock(isActive=False, recentProgress=done,
+                                  lastProgress=done[-1] if done else None,
                                   exception=mock.Mock(return_value=error)))
             return made[-1]
 
@@ -173,6 +179,25 @@ class ExportJobTests(SynchronousTestCase):
         job, made = self.job_of([("no such topic", 0)] * 2)
         self.assertIn("no such topic", str(self.assertRaises(ExportError, job.run)))
         self.assertEqual(len(made), 1)
+
+    def test_a_spark_that_ends_a_query_early(self) -> None:
+        """Queries start again until they are where the queues ended when the job began."""
+        queue = MessageQueue("orders", "a", 0)
+        for ends, starts in (
+                (((25, 25), (50, 25), (60, 10), (70, 10)), 3), (((60, 60),), 1), (((90, 90),), 1),
+                # A micro-batch whose messages are no rows goes on; a query that stays ends the job.
+                (((25, 0), (60, 35)), 2), (((25, 25), (25, 0), (60, 1)), 2), (((None, 0),), 1)):
+            job, made = self.job_of([(None, 0)] * len(ends))
+            for number, (offset, rows) in enumerate(ends):
+                end = json.dumps(None if offset is None else {"orders": {"a": {"0": offset}}})
+                self.progresses[number] = [{"batchId": number, "numInputRows": rows, "sources": [
+                    {"startOffset": None, "endOffset": end, "latestOffset": "null"}]}]
+            self.patch(export_job, "HAS_READ_LIMITS", False)
+            self.patch(export_job, "ends_of", lambda *_: {queue: 60})
+            (found,) = job.run()
+            self.assertEqual((len(made), found.rows), (
+                starts, sum(rows for _, rows in ends[:starts])), msg=str(ends))
+            self.progresses.clear()
 
     def test_what_waits(self) -> None:
         """Messages behind the end of a micro-batch; none where Spark does not know."""

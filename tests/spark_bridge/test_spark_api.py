@@ -82,13 +82,13 @@ except ValueError as error:
     print(error)
 """))
 
-    def test_an_export_that_would_end_too_early(self) -> None:
-        """The command says which PySpark it needs, since an older one ends it too early."""
-        self.assertIn("an export needs PySpark 4.2 or later, this is PySpark 4.",
-                      self.run_with_other(AS_4_0 + """
+    def test_an_export_on_an_older_pyspark(self) -> None:
+        """The command takes it, and the job starts its queries again until all is read."""
+        self.assertEqual(self.run_with_other(AS_4_0 + """
 from twistmq.spark_bridge.export_plan import missing_packages
-print(missing_packages("parquet"))
-"""))
+from twistmq.spark_bridge.export_job import HAS_READ_LIMITS
+print(missing_packages("parquet"), HAS_READ_LIMITS)
+"""), "None False\n")
 
     def test_an_unsuitable_environment_hides_no_source(self) -> None:
         """Without pyarrow all names are found, and each use of ours says what is missing."""
