@@ -193,7 +193,7 @@ class RealDiskTests(DiskContract, SynchronousTestCase):
 
     def test_full_disk_is_store_full(self) -> None:
         """Linux has a device that is always full; it passes for a file here."""
-        self.patch(regular_file, "_require_regular", lambda mode, path: None)
+        self.patch(regular_file, "require_regular", lambda mode, path: None)
         self.io.write_file(f"{self.root}/x", b"")
         error = self.assertRaises(StoreFull, self.io.write_file, "/dev/full", b"x")
         self.assertIn("/dev/full", str(error))
