@@ -62,7 +62,6 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
     "twistmq.broker.wire.request_reader",
-    "twistmq.broker.wire.signature",
     "twistmq.client.core.fetching",
     "twistmq.client.core.flow",
     "twistmq.client.core.popped_message",
@@ -78,7 +77,6 @@ COMPILED_MODULES: Final = (
     "twistmq.trace.pages",
     "twistmq.trace.records",
     "twistmq.transaction.half",
-    "twistmq.transaction.recent",
 )
 
 #: The type-checker options for mypyc. setup.cfg's mypy table is not used: its plugin and its
