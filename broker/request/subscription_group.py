@@ -76,6 +76,10 @@ class SubscriptionGroupTable(SavedTable):
             group: SubscriptionGroupConfig(group) for group in sorted(SYSTEM_GROUPS)}
         #: Group, topic, mask of what is forbidden.
         self.forbidden: dict[str, dict[str, int]] = {}
+        #: What groups are forbidden as the file has it. It belongs to the thread that saves.
+        self._forbidden_rows: dict[str, bytes] = {}
+        #: Groups whose rows there are old.
+        self._forbidden_changed: set[str] = set()
         #: About the size of the groups in an answer to a tool, bytes.
         self.rows_size = 0
         self.has_room_for_topics = has_room_for_topics
@@ -105,14 +109,31 @@ class SubscriptionGroupTable(SavedTable):
         self.table.update(saved.subscription_group_table)
         self._file_rows.loaded(data, "subscriptionGroupTable", saved.subscription_group_table)
         self.forbidden = saved.forbidden_table or {}
+        self._forbidden_changed.update(self.forbidden)
         self.data_version.assign(saved.data_version)
         self._measure_rows()
 
     def saving(self) -> Saving:
         """See SavedTable."""
         yield from self._file_rows.write()
-        wrapper = SubscriptionGroupWrapper({}, self.data_version, self.forbidden)
-        return self._job(wrapper, {"subscriptionGroupTable": self._file_rows.rows()})
+        changed, self._forbidden_changed = self._forbidden_changed, set()
+        unsaved = {group: dict(topics) for group, topics in self.forbidden.items()
+                   if group in changed}
+        unsaved.update((group, {}) for group in changed if group not in self.forbidden)
+        maps = {"subscriptionGroupTable": self._file_rows.rows()}
+        job = self._job(SubscriptionGroupWrapper({}, self.data_version, {}), maps)
+
+        def save() -> None:
+            # A group may be forbidden thousands of topics: its row is written on the thread.
+            for group, topics in unsaved.items():
+                if topics:
+                    self._forbidden_rows[group] = encode_pretty_row(group, topics)
+                else:
+                    self._forbidden_rows.pop(group, None)
+            maps["forbiddenTable"] = list(self._forbidden_rows.values())
+            job()
+
+        return save
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """A group; created when it is not there, the settings allow that and there is room.
@@ -215,6 +236,7 @@ class SubscriptionGroupTable(SavedTable):
         topics = self.forbidden.pop(group, None)
         if topics is not None:
             self.rows_size -= sum(_forbidden_size(group, topic) for topic in topics)
+            self._forbidden_changed.add(group)
             self.dirty = True
         config = self.table.pop(group, None)
         if config is None:
@@ -245,6 +267,7 @@ class SubscriptionGroupTable(SavedTable):
             if self.table.get(name) != config:
                 self._enter(config)
         if forbidden is not None and forbidden != self.forbidden:
+            self._forbidden_changed.update(self.forbidden, forbidden)
             self.forbidden = {group: dict(topics) for group, topics in forbidden.items() if topics}
             self._measure_rows()
             self.dirty = True
@@ -285,6 +308,7 @@ class SubscriptionGroupTable(SavedTable):
             self.rows_size -= _forbidden_size(group, topic)
         if not topics:
             del self.forbidden[group]
+        self._forbidden_changed.add(group)
         self.data_version.next_version(self._now_ms())
         self.dirty = True
 

@@ -12,7 +12,9 @@ from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
+from twistmq.broker.request import subscription_group
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable, row_size
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.bodies import (
@@ -23,6 +25,7 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.broker.wire.bodies.group import CustomizedRetryPolicy
 from twistmq.broker.wire.bodies.rows import map_row
+from twistmq.broker.wire.json_writer import encode_pretty_row
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/subscriptionGroup.json"
@@ -203,6 +206,30 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.forbidden, {"G": {"U": 0b100}})
         table.forbid("G", "U", 2, forbidden=False)
         self.assertEqual((table.forbidden, table.rows_size), ({}, size))
+
+    def test_what_is_forbidden_is_written_by_group_and_on_the_thread(self) -> None:
+        """Only the row of a group that changed, when the job runs that saves the file."""
+        table = self.make()
+        for group in ("G", "H", "I"):
+            table.forbid(group, "T", 2, forbidden=True)
+        table.persist()
+        written: list[str] = []
+        self.patch(subscription_group, "encode_pretty_row", lambda key, row: written.append(key)
+                   or encode_pretty_row(key, row))
+        table.forbid("H", "U", 2, forbidden=True)
+        table.forbid("G", "T", 2, forbidden=False)
+        job = run_to_completion(table.saving())
+        self.assertEqual(written, [])
+        job()
+        self.assertEqual(written, ["H"])
+        again = self.make()
+        again.load()
+        self.assertEqual(again.forbidden, {"H": {"T": 4, "U": 4}, "I": {"T": 4}})
+        again.delete("I")
+        again.persist()
+        last = self.make()
+        last.load()
+        self.assertEqual(last.forbidden, {"H": {"T": 4, "U": 4}})
 
     def test_no_room_to_forbid(self) -> None:
         """Masks count as groups do for what tools can be told; after a restart too."""
