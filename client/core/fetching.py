@@ -258,7 +258,7 @@ class Fetcher(Generic[T]):
         if code in UNKNOWN_GROUP:
             log.info("group %s is announced again: %s", self._member.group, error)
             self._client.tasks.spawn(self._client.heartbeat_all(), "heartbeat")
-        elif isinstance(error, NoRoute):
+        elif isinstance(error, NoRoute) or self._client.is_closed:
             log.debug("%s: %s", held.queue, error)
         elif code == ResponseCode.TOPIC_NOT_EXIST and held.next_offset:
             log.warning("group %s: %s is gone: %s", self._member.group, held.queue, error)

@@ -500,6 +500,16 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 2)
         self.assertEqual((box.core.members, self.broker.members["g"]), ([], set()))
 
+    def test_a_client_that_closes_before_its_members_is_quiet(self) -> None:
+        """The pulls that wait end with its connections, which is no failure to look at."""
+        for options in ({}, {"in_order": True}):
+            box = GroupBox(self.broker, **options)
+            box.start()
+            box.take_all()
+            with self.assertNoLogs("twistmq.client", "WARNING"):
+                box.run(box.core.close())
+                box.advance(10_000)
+
     def test_a_client_that_closes_lets_a_member_leave(self) -> None:
         """A close that was interrupted is followed by that of the client."""
         box, batch, _ = self.cancelled_close()
