@@ -50,7 +50,9 @@ class CommandTests(TestCase):
         """The whole topic is read to its end, and again by a group, which commits."""
         def run() -> None:
             lines = "".join(f"{number}\n" for number in range(3000))
-            self.assertEqual(self.run_command("produce", "t", given=lines).exit_code, 0)
+            # Thousands of messages wait for each other longer than for three seconds somewhere.
+            sent = self.run_command("produce", "t", "--timeout", "60", given=lines)
+            self.assertEqual(sent.exit_code, 0, msg=sent.output[-1000:])
             found = self.run_command("consume", "t", "--from", "first", "--to", "end")
             self.assertEqual(sorted(map(int, found.stdout.split())), list(range(3000)))
             some = self.run_command("consume", "t", "-g", "g", "--from", "first", "-c", "10")
@@ -351,7 +353,7 @@ class CommandTests(TestCase):
         """As Ctrl-C does: what was printed does not come again, but for the last line."""
         def run() -> None:
             lines = "".join(f"{each}\n" for each in range(500))
-            self.run_command("produce", "t", given=lines)
+            self.run_command("produce", "t", "--timeout", "60", given=lines)
             code = "from twistmq.broker.edge.entry import main; raise SystemExit(main())"
             member = subprocess.Popen(
                 [sys.executable, "-c", code, "consume", "t", "-g", "g", "--from", "first", "-n",
@@ -373,7 +375,7 @@ class CommandTests(TestCase):
         """A burst of lines does not wait in a buffer for the next message."""
         def run() -> None:
             lines = [f"{each}\n" for each in range(500)]
-            self.run_command("produce", "t", given="".join(lines))
+            self.run_command("produce", "t", "--timeout", "60", given="".join(lines))
             code = "from twistmq.broker.edge.entry import main; raise SystemExit(main())"
             member = subprocess.Popen(
                 [sys.executable, "-c", code, "consume", "t", "-g", "g", "--from", "first", "-n",
@@ -449,7 +451,7 @@ class CommandTests(TestCase):
         """The shell's ``| head`` ends the command quietly."""
         def run() -> None:
             lines = "".join(f"{each:0100d}\n" for each in range(5000))
-            self.run_command("produce", "t", given=lines)
+            self.run_command("produce", "t", "--timeout", "60", given=lines)
             command = (f"{sys.executable} -c 'from twistmq.broker.edge.command_line import main; "
                        f"raise SystemExit(main())' consume t --from first -n {self.where}")
             result = subprocess.run(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, pull_header, records_of
@@ -28,6 +30,7 @@ __all__ = ["GoodClient", "Tally"]
 #: Nothing here may take as long. A Java client gives up after 3 s; the tests share their cores.
 TIMEOUT_SECONDS = 10.0
 _HOLD_MS = 10_000
+_Answer = TypeVar("_Answer")
 
 
 @dataclass
@@ -37,6 +40,9 @@ class Tally:
     operations: int = 0
     failures: list[str] = field(default_factory=list)
     slowest_seconds: float = 0.0
+    #: The most processor time that the servers took from a request to its answer, seconds: a wait
+    #: that does not count how many other processes want a core.
+    slowest_work_seconds: float = 0.0
 
 
 class GoodClient:
@@ -46,15 +52,19 @@ class GoodClient:
     :param namesrv: address of the name server.
     :param pause_seconds: between two rounds, so that the machine has time for others. It is a
         tenth of that while somebody waits for rounds.
+    :param servers_pid: their process; None: their processor time is not looked at.
     """
 
     def __init__(
-        self, broker: str, namesrv: str, topic: str = "good_topic", pause_seconds: float = 0.03
+        self, broker: str, namesrv: str, topic: str = "good_topic", pause_seconds: float = 0.03,
+        servers_pid: int | None = None,
     ) -> None:
         self.tally = Tally()
         self._topic = topic
         self._group = f"{topic}_group"
         self._pause_seconds = pause_seconds
+        # As clock_getcpuclockid(3) makes it.
+        self._work_clock = None if servers_pid is None else ~servers_pid << 3 | 2
         self._producer = RawClient(broker, TIMEOUT_SECONDS)
         self._consumer = RawClient(broker, TIMEOUT_SECONDS + _HOLD_MS / 1000)
         self._namesrv = RawClient(namesrv, TIMEOUT_SECONDS)
@@ -107,10 +117,11 @@ class GoodClient:
         if self._offset:
             # Before the first message there is no subscription group and no topic.
             pull = self._begin_pull()
-        sent = self._producer.send(self._topic, body)
+        sent = self._watched(lambda: self._producer.send(self._topic, body))
         self.tally.operations += 1
         _check(sent.queue_offset == self._offset, f"offset {sent.queue_offset}, not {self._offset}")
-        reply = self._consumer.reply(self._begin_pull() if pull is None else pull)
+        begun = self._begin_pull() if pull is None else pull
+        reply = self._watched(lambda: self._consumer.reply(begun))
         _check(reply.code == ResponseCode.SUCCESS, f"pull: {reply.code} {reply.remark}")
         bodies = [message.body for message in records_of(reply.body)]
         _check(bodies == [body], f"pulled {bodies}")
@@ -118,6 +129,16 @@ class GoodClient:
         self._offset += 1
         if number % 16 == 0:
             self._look_around()
+
+    def _watched(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask, and note how long the servers worked meanwhile."""
+        if self._work_clock is None:
+            return ask()
+        begin = time.clock_gettime(self._work_clock)
+        answer = ask()
+        self.tally.slowest_work_seconds = max(
+            self.tally.slowest_work_seconds, time.clock_gettime(self._work_clock) - begin)
+        return answer
 
     def _begin_pull(self) -> int:
         return self._consumer.begin(RequestCode.PULL_MESSAGE, pull_header(
@@ -128,20 +149,20 @@ class GoodClient:
         heartbeat = HeartbeatData(
             f"good@{self._topic}", (ProducerData("good_producers"),),
             (ConsumerData(self._group, subscription_data_set=(SubscriptionData(self._topic),)),))
-        _succeeded(self._consumer.request(
-            RequestCode.HEART_BEAT, None, heartbeat.encode_standard()), "heartbeat")
-        _succeeded(self._consumer.request(
+        _succeeded(self._watched(lambda: self._consumer.request(
+            RequestCode.HEART_BEAT, None, heartbeat.encode_standard())), "heartbeat")
+        _succeeded(self._watched(lambda: self._consumer.request(
             RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
                 consumer_group=self._group, topic=self._topic, queue_id=0,
-                commit_offset=self._offset)), "commit")
-        known = _succeeded(self._consumer.request(
+                commit_offset=self._offset))), "commit")
+        known = _succeeded(self._watched(lambda: self._consumer.request(
             RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(
-                consumer_group=self._group, topic=self._topic, queue_id=0)), "offset")
+                consumer_group=self._group, topic=self._topic, queue_id=0))), "offset")
         offset = known.header(QueryConsumerOffsetResponseHeader).offset
         _check(offset == self._offset, f"committed offset {offset}, not {self._offset}")
-        route = _succeeded(self._namesrv.request(
+        route = _succeeded(self._watched(lambda: self._namesrv.request(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            GetRouteInfoRequestHeader(topic=self._topic)), "route")
+            GetRouteInfoRequestHeader(topic=self._topic))), "route")
         _check(bool(TopicRouteData.decode(route.body).queue_datas), "the route has no queue")
         self.tally.operations += 4
 
