@@ -11,9 +11,9 @@ another poll, perhaps with ``timeout_s=0``, acknowledged them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twistmq.client.blocking import Client
 from twistmq.client.core.held import Batch
@@ -63,10 +63,18 @@ class PullConsumer(BlockingMember[T]):
         :raises Closed: when the consumer is closed.
         """
         self._check_open()
-        delivered = self._delivered
-        batches = self.client.run(
-            lambda: self.member.poll(delivered, max_count, timeout_s * 1000))
-        self._delivered = batches
+        delivered: list[Batch[T]] = []
+
+        def poll() -> Coroutine[Any, Any, list[Batch[T]]]:
+            # A signal handler may have polled just before.
+            nonlocal delivered
+            delivered = self._delivered
+            return self.member.poll(delivered, max_count, timeout_s * 1000)
+
+        batches = self.client.run(poll)
+        # A signal handler may have polled meanwhile: the next poll acknowledges both.
+        self._delivered = batches if self._delivered is delivered else [
+            *(batch for batch in self._delivered if batch not in delivered), *batches]
         return [message for batch in batches for message in batch.messages]
 
     def assign(self, queues: Sequence[MessageQueue]) -> None:

@@ -49,7 +49,9 @@ class LoopPullConsumer(LoopMember[C, T]):
         if not batches:
             batches = await self._call(
                 self.member.poll(delivered, max_count, timeout_s * 1000))
-        self._delivered = batches
+        # Another task may have polled meanwhile: the next poll acknowledges both.
+        self._delivered = batches if self._delivered is delivered else [
+            *(batch for batch in self._delivered if batch not in delivered), *batches]
         return [message for batch in batches for message in batch.messages]
 
     @waits

@@ -47,6 +47,47 @@ class PullTests(ShellCase):
 
         return self.in_thread(run)
 
+    def test_a_poll_in_the_middle_of_another_one(self) -> Deferred[Any]:
+        """As of a signal handler, or of two tasks: the next poll acknowledges both."""
+        def run() -> None:
+            with PullConsumer(self.where, group="n", topics="T", start="first") as consumer:
+                seen: list[Any] = []
+                run_core = consumer.client.run
+
+                def interrupted(make: Any) -> Any:
+                    consumer.client.run = run_core  # type: ignore[method-assign]
+                    while not seen:
+                        seen.extend(consumer.poll(3))
+                    return run_core(make)
+
+                consumer.client.run = interrupted  # type: ignore[method-assign]
+                seen += consumer.poll(3)
+                self.assertGreater(len(seen), 3)
+                rest = consumer.poll(100, 0)
+                consumer.commit()
+                offsets = [consumer.committed(queue) or 0 for queue in self.queues]
+                self.assertEqual(sum(offsets), len(seen))
+                self.assertFalse({each.id for each in rest} & {each.id for each in seen})
+
+        return self.in_thread(run)
+
+    def test_two_tasks_that_poll(self) -> Deferred[Any]:
+        """Each message comes once, and all are acknowledged."""
+        async def main() -> None:
+            async with aio.PullConsumer(
+                    self.where, group="two", topics="T", start="first") as consumer:
+                seen: list[int] = []
+                while len(seen) < 20:
+                    for found in await asyncio.gather(consumer.poll(3, 0.2), consumer.poll(3, 0.2)):
+                        seen += [int(message.body) for message in found]
+                self.assertEqual(sorted(seen), list(range(20)))
+                await consumer.poll(1, 0)
+                await consumer.commit()
+                offsets = [await consumer.committed(queue) or 0 for queue in self.queues]
+                self.assertEqual(sum(offsets), 20)
+
+        return self.in_thread(lambda: asyncio.run(main()))
+
     async def read(
         self, consumer: aio.PullConsumer[Any] | tx.PullConsumer[Any],
         sleep: Callable[[float], Awaitable[object]],
