@@ -204,9 +204,10 @@ class ExportJob:
         """
         found = False
         for each in running:
-            if each.target is None or not each.waiting:
+            last = each.query.lastProgress
+            if each.target is None or not each.waiting or last is None:
                 continue
-            end = str(each.query.lastProgress["sources"][0]["endOffset"])
+            end = str(last["sources"][0]["endOffset"])
             if end != each.end:
                 each.end = end
                 each.query = start_writing(self._plan, each.table, self._frame(each.table))

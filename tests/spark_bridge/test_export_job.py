@@ -186,9 +186,12 @@ class ExportJobTests(SynchronousTestCase):
         for ends, starts in (
                 (((25, 25), (50, 25), (60, 10), (70, 10)), 3), (((60, 60),), 1), (((90, 90),), 1),
                 # A micro-batch whose messages are no rows goes on; a query that stays ends the job.
-                (((25, 0), (60, 35)), 2), (((25, 25), (25, 0), (60, 1)), 2), (((None, 0),), 1)):
+                (((25, 0), (60, 35)), 2), (((25, 25), (25, 0), (60, 1)), 2), (((None, 0),), 1),
+                # The second query ends without having said anything.
+                (((25, 25), None, (60, 1)), 2)):
             job, made = self.job_of([(None, 0)] * len(ends))
-            for number, (offset, rows) in enumerate(ends):
+            told = [(number, one) for number, one in enumerate(ends) if one is not None]
+            for number, (offset, rows) in told:
                 end = json.dumps(None if offset is None else {"orders": {"a": {"0": offset}}})
                 self.progresses[number] = [{"batchId": number, "numInputRows": rows, "sources": [
                     {"startOffset": None, "endOffset": end, "latestOffset": "null"}]}]
@@ -196,7 +199,7 @@ class ExportJobTests(SynchronousTestCase):
             self.patch(export_job, "ends_of", lambda *_: {queue: 60})
             (found,) = job.run()
             self.assertEqual((len(made), found.rows), (
-                starts, sum(rows for _, rows in ends[:starts])), msg=str(ends))
+                starts, sum(one[1] for number, one in told if number < starts)), msg=str(ends))
             self.progresses.clear()
 
     def test_what_waits(self) -> None:
