@@ -6,7 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from twistmq.broker.topic_names import key_fault, tag_fault
 from twistmq.client.errors import Undecodable
@@ -14,6 +14,9 @@ from twistmq.client.messages import Message, ReceivedMessage
 from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]
+
+#: Bytes of a line at most. A frame has fewer than 16 MiB, and JSON may take six bytes for one.
+_PART_SIZE_MAX: Final = 96 * 1024 * 1024
 
 
 def read_messages(
@@ -34,6 +37,8 @@ def read_messages(
                     message = _of_json(topic, part, properties, tags, delay_ms)
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}") from None
+                except RecursionError:
+                    raise ValueError(f"line {number}: its brackets are nested too deep") from None
                 yield message
                 continue
             keys: tuple[str, ...] = ()
@@ -91,15 +96,28 @@ def _of_json(
 
 
 def _parts(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """A file in parts, as they come."""
-    rest = b""
+    """A file in parts, as they come.
+
+    :raises ValueError: when one is longer than any message can be.
+    """
+    rest = bytearray()
+    count = 0
     # ``read1`` gives what is there, so that a slow pipe is not waited for.
     read = getattr(file, "read1", file.read)
     while data := read(1 << 16):
-        *parts, rest = (rest + data).split(delimiter)
-        yield from parts
+        # A delimiter of several bytes may have begun in what was read before.
+        begin = max(len(rest) - len(delimiter) + 1, 0)
+        rest += data
+        if rest.find(delimiter, begin) >= 0:
+            *parts, last = bytes(rest).split(delimiter)
+            yield from parts
+            count += len(parts)
+            rest = bytearray(last)
+        if len(rest) > _PART_SIZE_MAX:
+            raise ValueError(f"line {count + 1} has over {_PART_SIZE_MAX} bytes, more than a "
+                             "message may have")
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
