@@ -18,6 +18,7 @@ from twistmq.spark_bridge.availability import (
     Look,
     Patience,
     Standing,
+    Verdict,
     is_passing,
     reach_name_server,
 )
@@ -105,10 +106,19 @@ def _reason_to_wait(plan: ReadPlan, client: Client, error: TopicMissing) -> str:
     """Why something that is missing may come back; "" when it is not there."""
     look = Look(client, plan.group)
     try:
-        verdict = (look.topic_standing(error.topic) if error.queue is None
+        verdict = (_topic_standing(look, error) if error.queue is None
                    else look.standing(error.queue))
     except RemotingError as failure:
         return f"{error}; {failure}"
     # A topic that is there now came between the two questions.
     is_new = error.queue is None and verdict.standing is Standing.THERE
     return f"{error}; {verdict.reason}" if is_new or verdict.standing is Standing.AWAY else ""
+
+
+def _topic_standing(look: Look, error: TopicMissing) -> Verdict:
+    """The state of a topic; it is away with a broker that options name as one that has it."""
+    for queue in error.named:
+        verdict = look.standing(queue)
+        if verdict.standing is Standing.AWAY:
+            return verdict
+    return look.topic_standing(error.topic)

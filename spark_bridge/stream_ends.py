@@ -131,6 +131,19 @@ class StreamEnds:
             left, attempt = failed, attempt + 1
         return found
 
+    def judge_new(self, known: Offsets, new: Offsets) -> None:
+        """See about queues that are new to the query, by the offsets at which they begin.
+
+        A queue that was added to a topic of a broker, both of which the query knew, began at 0.
+
+        :raises DataLoss: when it does not begin there now, and failOnDataLoss is true.
+        """
+        brokers = {(queue.topic, queue.broker_name) for queue in known}
+        for queue, begin in new.items():
+            if begin and (queue.topic, queue.broker_name) in brokers:
+                self._lost(f"{queue_name(queue)}: the queue is new to the query and begins at "
+                           f"{begin}", f"{begin} offsets are skipped, 0 to {begin - 1}")
+
     def patiently(self, work: Callable[[], T]) -> T:
         """Ask servers something, and again while one is away.
 

@@ -169,6 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch, as the limits allow."""
         ends = {**found.ends, **found.moved}
         new = {queue: self._connected().min_offset(queue) for queue in ends if queue not in known}
+        self._finder.judge_new(known, new)
         chosen = {queue: ends.get(queue, offset) for queue, offset in known.items()}
         forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
         available = sum(end - known[queue] for queue, end in forward.items())

@@ -6,7 +6,7 @@ Everything here asks name servers and brokers; it runs where Spark plans, never 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from twistmq.broker.codes import ResponseCode
@@ -43,12 +43,15 @@ class TopicMissing(ShortError, ValueError):
 
     :param topic: the topic.
     :param queue: the queue; None when the topic itself is missing.
+    :param named: the queues of the topic that options name, when the topic itself is missing.
     """
 
-    def __init__(self, text: str, topic: str = "", queue: MessageQueue | None = None) -> None:
+    def __init__(self, text: str, topic: str = "", queue: MessageQueue | None = None,
+                 named: Iterable[MessageQueue] = ()) -> None:
         super().__init__(text)
         self.topic = topic
         self.queue = queue
+        self.named = tuple(named)
 
 
 class NothingSince(OptionError):
@@ -136,7 +139,14 @@ class Subscription:
             if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             raise TopicMissing(f"option {self._way}: topic {topic}: there is no such topic "
-                               f"({error})", topic) from None
+                               f"({error})", topic, named=self._named(topic)) from None
+
+    def _named(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that options name."""
+        positions = [self._starting] if self._ending is None else [self._starting, self._ending]
+        named = {*self._assigned, *(queue for _, by_queue, _ in positions
+                                    for queue in by_queue or ())}
+        return sorted(queue for queue in named if queue.topic == topic)
 
     def _matching(self, client: Client, look: Look) -> list[str]:
         """The topics that match the pattern.

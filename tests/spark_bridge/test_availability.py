@@ -506,6 +506,23 @@ class TwoBrokersTests(ClusterCase):
                                       brokers="broker-b"))
         self.assertIn("option brokers: broker-b: not registered", error)
 
+    def test_a_batch_waits_for_the_only_broker_of_a_topic_that_it_names(self) -> None:
+        """No name server knows the topic then, though another broker is registered."""
+        self.cluster.send("only", bodies("o", 4), broker=B)
+        for options in ({"assign": '{"t":{"broker-a":[0]},"only":{"broker-b":[0,1]}}'},
+                        {"subscribe": "only", "startingOffsets": '{"only":{"broker-b":{"0":0}}}'},
+                        {"subscribe": "only", "endingOffsets": '{"only":{"broker-b":{"0":4}}}'}):
+            self.lines.clear()
+            found = self.while_away(lambda options=options: self.read(self.batch(**options)), B)
+            self.assertEqual([body for body in found if body[:1] == b"o"], bodies("o", 4),
+                             msg=str(options))
+            self.assertIn("broker broker-b has no master", self.said("waiting for up to")[0])
+        self.cluster.delete("only", B)
+        error = str(self.assertRaises(ValueError, self.batch, serverWaitMs=9000,
+                                      assign='{"only":{"broker-b":[0]}}'))
+        self.assertIn("topic only: there is no such topic", error)
+        self.assertEqual(len(self.said("waiting for up to")), 1, msg=str(self.lines))
+
     def test_a_batch_fails_when_a_broker_returns_that_it_missed(self) -> None:
         """Its tasks look after their last row; a broker that is new to the topic is no fault."""
         self.cluster.send("other", bodies("o", 2), broker=A)

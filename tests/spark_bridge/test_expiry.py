@@ -133,3 +133,33 @@ class TrimmedTests(ExpiryTests):
 
     trims = True
     why = "the queue begins at {}"
+
+    def test_a_queue_that_is_new_to_a_stream(self) -> None:
+        """It was added to a topic that the stream reads, so that its first messages are lost."""
+        first = self.expire()
+        known = {"t": {A: {"1": 0, "2": 0, "3": 0}}}
+        error = str(self.assertRaises(DataLoss, self.driver(known, subscribe="t").run))
+        self.assertIn(f"topic t, broker {A}, queue 0: the queue is new to the query and begins at "
+                      f"{first}", error)
+        driver = self.driver(known, subscribe="t", failOnDataLoss="false")
+        driver.trigger()
+        driver.trigger()
+        self.assertEqual(self.numbers([row[2] for row in driver.rows()]),
+                         list(range(first, COUNT)))
+        [line] = self.lines
+        self.assertIn(f"{first} offsets are skipped, 0 to {first - 1}", line)
+        driver.stop()
+
+    def test_a_topic_or_broker_that_is_new_to_a_stream(self) -> None:
+        """What they had before the stream knew of them is not lost to it."""
+        first = self.expire()
+        self.cluster.send("u", [b"u"])
+        for known in ({"u": {A: {"0": 1}}}, {"t": {"broker-z": {"0": 0}}, "u": {A: {"0": 1}}}):
+            driver = self.driver(known, subscribe="t,u", removedBrokers="broker-z",
+                                 failOnDataLoss="false")
+            driver.trigger()
+            driver.trigger()
+            self.assertEqual(self.numbers([row[2] for row in driver.rows()]),
+                             list(range(first, COUNT)))
+            self.assertEqual([line for line in self.lines if "is new" in line], [])
+            driver.stop()

@@ -302,13 +302,16 @@ class Queries:
                 return
             topic = self._chance.choice(("steady", "grows", "made"))
             ranges: dict[Place, tuple[int, int]] = {}
+            first: dict[Place, int] = {}
             last: dict[Place, int] = {}
             for each in self._ledger.all():
                 if (each.place[0] == topic and each.outcome is Outcome.ACKNOWLEDGED
                         and not each.lost):
+                    first.setdefault(each.place, each.offset)
                     last[each.place] = each.offset
             for place, offset in last.items():
-                ranges[place] = (max(offset - self._chance.randrange(60), 0), offset + 1)
+                ranges[place] = (max(offset - self._chance.randrange(60), first[place]),
+                                 offset + 1)
             if not ranges:
                 return
             batch = Batch(len(self.batches) + self.forgotten, ranges,
