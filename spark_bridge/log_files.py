@@ -195,7 +195,7 @@ class _RemoteFile:
         self._data_end = data_end
         with _named(path):
             self.size: int = file.size()
-        #: What was read last for a short read, and its place.
+        #: The block that a short read read last, and its place.
         self._block = b""
         self._block_at = 0
 

@@ -92,7 +92,7 @@ class ReadPlan:
     expression_type: str = "TAG"
     pull_batch_size: int = 256
     fail_on_data_loss: bool = True
-    #: What becomes of a damaged message: "fail", "skip" or "deliver".
+    #: The treatment of a damaged message: "fail", "skip" or "deliver".
     damaged: str = "fail"
     #: Brokers that a new query waits for, by name, and those that were removed for good.
     brokers: tuple[str, ...] = ()
