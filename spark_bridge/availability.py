@@ -92,7 +92,7 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether a broker refuses a request because of the account, or because there is none.
+    """Whether a broker refuses a request because of its account, or because it names no account.
 
     Apache's brokers before 5.3 answer so with code 1. Code 16 also says that a topic or broker
     permits nobody to read or to write.

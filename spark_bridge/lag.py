@@ -114,7 +114,7 @@ def source_lag(source: Any, client: Client | None = None,
 def _fields(value: Any) -> Mapping[str, Any]:
     """A progress, or a source of one, as Spark's JSON has it.
 
-    :raises ValueError: when it is none.
+    :raises ValueError: when the value is not a progress.
     """
     # PySpark's classes are dicts as well; on 4.0 with Connect only their JSON has the offsets.
     text = getattr(value, "json", value)
@@ -138,7 +138,7 @@ def _is_ours(source: Mapping[str, Any]) -> bool:
 
 
 def _value(offset: Any) -> Any:
-    """An offset, which may be JSON within JSON; None where Spark has none."""
+    """An offset, which may be JSON within JSON; None where Spark has no offset."""
     if isinstance(offset, str):
         return json.loads(offset) if offset and offset != "None" else None
     return offset

@@ -28,7 +28,7 @@ from twistmq.broker.store.regular_file import open_regular
 __all__ = ["LogFile", "LogFolder", "file_system", "open_folder", "open_log_file", "shown_path"]
 
 _FOLDER: Final = "commitlog"
-#: What users of Hadoop call a file system that pyarrow has by another name.
+#: The names of file systems in Hadoop, with the names that pyarrow has for them.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 #: Bytes that one request to a remote file asks for at least, and those of one when the end of what
 #: was written is looked for.
@@ -49,7 +49,7 @@ class LogFile(Protocol):
         """Read a range; fewer bytes where the file ends."""
 
     def data_from(self, position: int) -> int | None:
-        """The first place from here on that may have data; None when there is none."""
+        """The first place from here on that may have data; None when no such place follows."""
 
     def close(self) -> None:
         """Give it back."""
