@@ -79,8 +79,8 @@ class ReadmeTests(SynchronousTestCase):
             self.assertLessEqual(named, known)
 
     def test_columns_and_options_of_examples(self) -> None:
-        """The examples of writes use columns and options that there are."""
-        part = self.text.partition("## Write")[2].partition("## Count")[0]
+        """The examples of reads and writes use columns and options that there are."""
+        part = self.text.partition("## Read\n")[2].partition("## Count")[0]
         options = {option.name for option in OPTIONS}
         used = set(re.findall(r'option\("(\w+)"', part))
         self.assertLessEqual(used, options | {"checkpointLocation"})
