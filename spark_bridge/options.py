@@ -360,6 +360,16 @@ def parse_time(name: str, text: str) -> int:
     return found
 
 
+def time_text(time_ms: int) -> str:
+    """A time as errors show it: ms, and ISO 8601 up to the year 9999, where Python's times end."""
+    text = f"{time_ms} ms since 1970"
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return text
+    return f"{text} ({moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03}Z)"
+
+
 def parse_duration(name: str, text: str) -> int:
     """Read a duration.
 

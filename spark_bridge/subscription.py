@@ -31,7 +31,7 @@ from twistmq.spark_bridge.offsets import (
     parse_times,
     queue_name,
 )
-from twistmq.spark_bridge.options import BATCH_READ, OptionError, Options
+from twistmq.spark_bridge.options import BATCH_READ, OptionError, Options, time_text
 
 __all__ = ["NothingSince", "Subscription", "TopicMissing"]
 
@@ -215,9 +215,9 @@ class Subscription:
         if option.startswith("starting") and self._time_strategy == "error" and (
                 found >= client.max_offset(queue)):
             raise NothingSince(
-                f"option {option}: {queue_name(queue)}: no message is stored at {time_ms} ms since "
-                "1970 or later; with the option startingOffsetsByTimestampStrategy=latest the "
-                "queue starts at its end")
+                f"option {option}: {queue_name(queue)}: no message is stored at "
+                f"{time_text(time_ms)} or later; with the option "
+                "startingOffsetsByTimestampStrategy=latest the queue starts at its end")
         return found
 
     def _number(self, client: Client, queue: MessageQueue, option: str, value: int) -> int:

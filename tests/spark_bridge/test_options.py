@@ -22,6 +22,7 @@ from twistmq.spark_bridge.options import (
     Options,
     option_text,
     options_page,
+    time_text,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,14 @@ class OptionsTests(SynchronousTestCase):
             for where in (BATCH_READ, STREAM_READ):
                 self.assertIn(f"option startingTimestamp: '{text}' is n",
                               self.refused({"startingtimestamp": text}, where))
+
+    def test_times_in_errors(self) -> None:
+        """A time is shown as ms and in ISO 8601, as far as Python can write it."""
+        self.assertEqual(time_text(1_893_456_000_007),
+                         "1893456000007 ms since 1970 (2030-01-01T00:00:00.007Z)")
+        self.assertEqual(time_text(1_700_000_000), "1700000000 ms since 1970 "
+                         "(1970-01-20T16:13:20.000Z)")
+        self.assertEqual(time_text(2**63 - 1), "9223372036854775807 ms since 1970")
 
     def test_durations(self) -> None:
         """A duration is a number and a unit as Spark has them, or a number of ms."""

@@ -15,6 +15,7 @@ from tests.spark_bridge.topics import BROKER, Topics, filters_of, schema_of, top
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import host_text
 from twistmq.client import Message
+from twistmq.spark_bridge.options import time_text
 from twistmq.spark_bridge.source import RocketMQDataSource
 
 
@@ -181,7 +182,7 @@ class ReadTests(SourceCase):
         last = max(one.store_timestamp for one in self.box.stored("orders"))
         for begin, queue_id in ((0, 2), (last + 1, 0)):
             self.assertIn(f"option startingTimestamp: topic orders, broker {BROKER}, queue "
-                          f"{queue_id}: no message is stored at {begin} ms",
+                          f"{queue_id}: no message is stored at {time_text(begin)} or later",
                           self.error(subscribe="orders", startingTimestamp=begin))
         by_queue = json.dumps({"orders": {BROKER: {"1": last + 1}}})
         self.assertIn("option startingOffsetsByTimestamp: topic orders, broker broker-a, queue 1: ",
