@@ -23,6 +23,10 @@ from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import records_of, send_header
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from twistmq.broker.wire.headers.offset import (
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+)
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from twistmq.client import Client
@@ -145,9 +149,16 @@ class World:
 
     def bounds(self, places: list[Place]) -> dict[Place, tuple[int, int]]:
         """The first and the next offset of queues, as their masters say."""
-        with Client(self.namesrv, timeout_s=30, retries=20, retry_wait_s=0.5) as client:
-            return {place: (client.min_offset(MessageQueue(*place)),
-                            client.max_offset(MessageQueue(*place))) for place in places}
+        found = {}
+        for place in places:
+            # A name server may be away.
+            with RawClient(self.master(place[1]).address, 30) as client:
+                begin = client.request(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(
+                    topic=place[0], queue_id=place[2]))
+                assert not begin.code, begin.remark
+                found[place] = (begin.header(GetMinOffsetResponseHeader).offset,
+                                client.max_offset(place[0], place[2]))
+        return found
 
     def content(self, place: Place) -> Iterator[tuple[int, str, dict[str, str]]]:
         """The messages of a queue at its master: offset, body and properties."""
