@@ -11,12 +11,11 @@ another poll, perhaps with ``timeout_s=0``, acknowledged them.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from twistmq.client.blocking import Client
-from twistmq.client.core.held import Batch
 from twistmq.client.core.pull_consumer import PullMember
 from twistmq.client.core.subscriptions import Topics
 from twistmq.client.member import BlockingMember
@@ -51,8 +50,6 @@ class PullConsumer(BlockingMember[T]):
         self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
         **options: Unpack[PullArguments],
     ) -> None:
-        #: The messages of the last poll.
-        self._delivered: list[Batch[T]] = []
         self._join(parts_of(where, Client, PULL_CONSUMER, options), group, topics,
                    build_pull_consumer)
 
@@ -63,19 +60,9 @@ class PullConsumer(BlockingMember[T]):
         :raises Closed: when the consumer is closed.
         """
         self._check_open()
-        delivered: list[Batch[T]] = []
-
-        def poll() -> Coroutine[Any, Any, list[Batch[T]]]:
-            # A signal handler may have polled just before.
-            nonlocal delivered
-            delivered = self._delivered
-            return self.member.poll(delivered, max_count, timeout_s * 1000)
-
-        batches = self.client.run(poll)
-        # A signal handler may have polled meanwhile: the next poll acknowledges both.
-        self._delivered = batches if self._delivered is delivered else [
-            *(batch for batch in self._delivered if batch not in delivered), *batches]
-        return [message for batch in batches for message in batch.messages]
+        with self.member.polls.begin() as poll:
+            self.client.run(lambda: self.member.poll(poll, max_count, timeout_s * 1000))
+            return [message for batch in poll.taken for message in batch.messages]
 
     def assign(self, queues: Sequence[MessageQueue]) -> None:
         """Read these queues and no other; see ``Client.read_queues`` for those of a topic.

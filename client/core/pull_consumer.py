@@ -21,6 +21,7 @@ from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import ConsumeType, MessageQueue
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch, Held
+from twistmq.client.core.polls import Poll, Polls
 from twistmq.client.core.queries import Queries
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.errors import Closed, NotAssigned, OptionError
@@ -47,19 +48,18 @@ class PullMember(Member[T]):
         self._queries = Queries(self.client)
         #: The batches that polls handed out and no later poll acknowledged.
         self._out: list[Batch[T]] = []
+        self.polls: Polls[T] = Polls()
 
     # --- polls
 
-    async def poll(
-        self, delivered: Sequence[Batch[T]], most: int, timeout_ms: float
-    ) -> list[Batch[T]]:
+    async def poll(self, poll: Poll[T], max_count: int, timeout_ms: float) -> list[Batch[T]]:
         """Wait for messages; see :meth:`poll_now`.
 
         :returns: the messages by queue; empty when the time is over.
         """
         deadline_ms = self.tasks.now_ms + timeout_ms
-        found = self.poll_now(delivered, most)
-        while not found and (left_ms := deadline_ms - self.tasks.now_ms) > 0:
+        taken = self.poll_now(poll, max_count)
+        while not taken and (left_ms := deadline_ms - self.tasks.now_ms) > 0:
             waiting = self.tasks.spawn(self.ready(), "poll")
             try:
                 await self.tasks.within(left_ms, waiting, TimeoutError)
@@ -67,41 +67,46 @@ class PullMember(Member[T]):
                 return []
             finally:
                 waiting.cancel()
-            found = self._take_all(most)
-        return found
+            taken = self._take_all(poll, max_count)
+        return taken
 
-    def poll_now(self, delivered: Sequence[Batch[T]], most: int) -> list[Batch[T]]:
+    def poll_now(self, poll: Poll[T], max_count: int) -> list[Batch[T]]:
         """Hand out the messages that are there.
 
-        :param delivered: batches of earlier polls that reached the program: they are acknowledged.
-            Others, whose poll was cancelled, are handed out again.
-        :param most: messages of all queues together.
-        :returns: the messages by queue.
+        The messages of earlier polls that reached the program are acknowledged. Those whose poll
+        was cancelled are handed out again.
+
+        :param poll: the call that this is for, from :attr:`polls`.
+        :param max_count: messages of all queues together.
+        :returns: the messages by queue, which ``poll`` notes.
         :raises Closed: when the consumer closes.
         """
-        if most < 1:
-            raise OptionError(f"a poll of {most} messages, not of at least 1")
-        self._settle(delivered)
+        if max_count < 1:
+            raise OptionError(f"a poll of {max_count} messages, not of at least 1")
+        self._settle()
         if self.is_closing:
             raise Closed("the consumer is closed")
-        return self._take_all(most)
+        return self._take_all(poll, max_count)
 
-    def _settle(self, delivered: Sequence[Batch[T]]) -> None:
+    def _settle(self) -> None:
         out, self._out = self._out, []
         for batch in out:
-            if batch in delivered:
+            if self.polls.is_under_way(batch):
+                self._out.append(batch)
+            elif self.polls.acknowledge(batch):
                 self.succeed(batch.held, batch.messages)
             else:
                 self.release(batch.held, batch.messages)
 
-    def _take_all(self, most: int) -> list[Batch[T]]:
-        found: list[Batch[T]] = []
+    def _take_all(self, poll: Poll[T], max_count: int) -> list[Batch[T]]:
+        taken: list[Batch[T]] = []
         count = 0
-        while count < most and (batch := self.take(most - count)) is not None:
-            found.append(batch)
+        while count < max_count and (batch := self.take(max_count - count)) is not None:
+            taken.append(batch)
             count += len(batch.messages)
-        self._out += found
-        return found
+        poll.taken += taken
+        self._out += taken
+        return taken
 
     # --- queues
 
@@ -212,11 +217,13 @@ class PullMember(Member[T]):
 
     # --- the end
 
-    async def leave(self, delivered: Sequence[Batch[T]] = ()) -> None:
+    async def leave(self) -> None:
         """Commit what polls acknowledged, and leave the group.
 
-        :param delivered: batches that are acknowledged by this call.
+        The messages of the last poll are not acknowledged: another member gets them.
         """
         if not self.is_closing:
-            self._settle(delivered)
+            out, self._out = self._out, []
+            for batch in out:
+                self.release(batch.held, batch.messages)
         await self.close(0)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from twistmq.client.core.held import Batch
 from twistmq.client.core.pull_consumer import PullMember
 from twistmq.client.core.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
@@ -30,8 +29,6 @@ class LoopPullConsumer(LoopMember[C, T]):
     def __init__(self, parts: Parts[C], group: str, topics: Topics | None) -> None:
         super().__init__(parts, build_pull_consumer(
             parts.client.core, group, topics, parts.options))
-        #: The messages of the last poll.
-        self._delivered: list[Batch[T]] = []
 
     @waits
     async def poll(
@@ -44,15 +41,10 @@ class LoopPullConsumer(LoopMember[C, T]):
         :returns: at most so many messages; empty when the time is over.
         :raises Closed: when the consumer is closed.
         """
-        delivered = self._delivered
-        batches = self._at_once(self.member.poll_now, delivered, max_count)
-        if not batches:
-            batches = await self._call(
-                self.member.poll(delivered, max_count, timeout_s * 1000))
-        # Another task may have polled meanwhile: the next poll acknowledges both.
-        self._delivered = batches if self._delivered is delivered else [
-            *(batch for batch in self._delivered if batch not in delivered), *batches]
-        return [message for batch in batches for message in batch.messages]
+        with self.member.polls.begin() as poll:
+            if not self._at_once(self.member.poll_now, poll, max_count):
+                await self._call(self.member.poll(poll, max_count, timeout_s * 1000))
+            return [message for batch in poll.taken for message in batch.messages]
 
     @waits
     async def assign(self, queues: Sequence[MessageQueue]) -> None:

@@ -6,7 +6,6 @@ All members begin with "last", the default.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,9 +49,11 @@ class Reader:
     def handle(self) -> None:
         """Handle what is there."""
         if isinstance(self.member, PullMember):
-            delivered: Sequence[Batch[Any]] = ()
-            while delivered := self.member.poll_now(delivered, 32):
-                for batch in delivered:
+            batches: list[Batch[Any]] | None = None
+            while batches != []:
+                with self.member.polls.begin() as poll:
+                    batches = self.member.poll_now(poll, 32)
+                for batch in batches:
                     self.handled += [message.body for message in batch.messages]
             return
         while (batch := self.member.take(32)) is not None:

@@ -130,17 +130,18 @@ class PullTests(Case):
         self.send(self.a, "T", 0, *sent)
         self.cluster.advance(5_000)
         member: Any = reader.member
-        [batch] = member.poll_now((), 10)
+        with member.polls.begin() as poll:
+            [batch] = member.poll_now(poll, 10)
         found = [message.body for message in batch.messages]
         member.set_paused(None, True)
         self.assertEqual(member.position(member.assigned()[0]), 10)
         self.cluster.advance(30_000)
         member.set_paused(None, False)
-        delivered = [batch]
         for _ in range(10):
             self.cluster.advance(1_000)
-            delivered = member.poll_now(delivered, 10)
-            found += [message.body for batch in delivered for message in batch.messages]
+            with member.polls.begin() as poll:
+                found += [message.body for batch in member.poll_now(poll, 10)
+                          for message in batch.messages]
         self.assertEqual(found, sent)
 
     def test_a_seek_before_a_pause_counts(self) -> None:

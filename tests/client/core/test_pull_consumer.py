@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,11 +16,16 @@ from twistmq.broker.wire.flags import PULL_COMMIT_OFFSET
 from twistmq.broker.wire.headers import offset as offsets
 from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.client.core.held import Batch
+from twistmq.client.core.polls import Poll
 from twistmq.client.core.pull_consumer import PullMember
 from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed, NotAssigned, OptionError
 from twistmq.client.roles import build_pull_consumer
+
+
+def bodies(poll: Poll[Any]) -> list[int]:
+    """The bodies of the messages that a poll took, as numbers."""
+    return [int(message.body) for batch in poll.taken for message in batch.messages]
 
 
 def queue(number: int) -> MessageQueue:
@@ -56,7 +62,6 @@ class PullCase(SynchronousTestCase):
         self.box = Box()
         self.box.servers[BROKER] = self.broker
         self.box.servers[NAMESRV] = routes({"T": route({"a": BROKER}, 2)})
-        self.delivered: list[Batch[Any]] = []
         self.member: PullMember[Any] = build_pull_consumer(
             self.box.core, "g", self.topics, {"start": "first"})
         self.box.run(self.member.start())
@@ -64,8 +69,9 @@ class PullCase(SynchronousTestCase):
 
     def poll(self, most: int = 100, timeout_ms: float = 0) -> list[int]:
         """Poll as a shell does; :returns: the bodies as numbers."""
-        self.delivered = self.box.run(self.member.poll(self.delivered, most, timeout_ms))
-        return [int(message.body) for batch in self.delivered for message in batch.messages]
+        with self.member.polls.begin() as poll:
+            self.box.run(self.member.poll(poll, most, timeout_ms))
+            return bodies(poll)
 
     def committed(self) -> dict[int, int]:
         """The offsets at the broker, by queue."""
@@ -98,19 +104,33 @@ class PollTests(PullCase):
         self.assertEqual(self.box.clock.now_ms - begin_ms, 700)
         self.member.set_paused(None, True)
         self.box.run(self.member.seek(queue(0), 3))
-        waiting = self.box.core.tasks.spawn(self.member.poll(self.delivered, 10, 60_000))
-        self.box.settle()
-        waiting.cancel()
-        self.box.settle()
+        with self.member.polls.begin() as poll:
+            waiting = self.box.core.tasks.spawn(self.member.poll(poll, 10, 60_000))
+            self.box.settle()
+            waiting.cancel()
+            self.box.settle()
         self.assertIsInstance(waiting.error, Cancelled)
         self.member.set_paused(None, False)
         self.assertEqual(self.poll(timeout_ms=5000), [6, 8])
 
     def test_messages_whose_poll_did_not_reach_the_program_come_again(self) -> None:
-        """The core cannot know that a shell was cancelled at the last moment."""
-        first = self.poll()
-        self.delivered = []
-        self.assertEqual(sorted(self.poll()), sorted(first))
+        """A shell may be cancelled at the last moment, after the core has answered."""
+        with contextlib.suppress(Cancelled), self.member.polls.begin() as poll:
+            self.box.run(self.member.poll(poll, 100, 0))
+            raise Cancelled
+        self.assertEqual(sorted(self.poll()), sorted(bodies(poll)))
+
+    def test_a_poll_that_has_not_returned_keeps_its_messages(self) -> None:
+        """Another one, of a second task or of a signal handler, gets others meanwhile."""
+        with self.member.polls.begin() as poll:
+            self.box.run(self.member.poll(poll, 3, 0))
+            others = self.poll()
+        self.assertEqual(sorted(bodies(poll) + others), list(range(10)))
+        self.box.run(self.member.commit())
+        self.assertEqual(set(self.committed().values()) - {0}, set())
+        self.assertEqual(self.poll(), [])
+        self.box.run(self.member.commit())
+        self.assertEqual(self.committed(), {0: 5, 1: 5})
 
     def test_the_messages_of_a_poll_are_not_timed(self) -> None:
         """Nothing is sent back, and there is no retry topic."""
