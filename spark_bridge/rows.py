@@ -92,6 +92,16 @@ class OutgoingRow:
     fits_batch: bool
 
 
+def _conversion(name: str, found: str, types: tuple[str, ...]) -> str:
+    """What makes a column of one type one of the types that it may have, in Spark's SQL."""
+    if found.startswith("array<") and "array<string>" in types:
+        return f"cast({name} AS array<string>)"
+    if "string" not in types:
+        return f"cast({name} AS {types[0]})"
+    nested = found.startswith(("array<", "map<", "struct<"))
+    return f"to_json({name})" if nested else f"cast({name} AS string)"
+
+
 def check_schema(schema: Any, options: Options) -> None:
     """See whether rows of a schema are messages; :raises OptionError: when they are not."""
     fields = {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -101,7 +111,8 @@ def check_schema(schema: Any, options: Options) -> None:
                               f"{', '.join(SINK_COLUMNS)}; leave it out with select or drop")
         types = SINK_COLUMNS[name][0]
         if found not in types:
-            raise OptionError(f"column {name}: its type is {found}, not {' or '.join(types)}")
+            raise OptionError(f"column {name}: its type is {found}, not {' or '.join(types)}; "
+                              f"convert it, as with {_conversion(name, found, types)}")
     if "body" not in fields:
         raise OptionError("column body: missing, it is the message's body")
     topic = options.text("topic")

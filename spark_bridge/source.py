@@ -203,7 +203,8 @@ class BatchReader(DataSourceReader):
         queues = [queue for queue in found if self._pushed.takes_queue(queue)]
         start = self._subscription.start(client, queues)
         end = self._subscription.end(client, queues)
-        ranges = [self._pushed.narrowed(client, one) for one in _ranges(start, end)]
+        ranges = [self._pushed.narrowed(client, one)
+                  for one in _ranges(start, end, self._subscription.ending_option)]
         if brokers_of(self._subscription.queues(client, refresh=True)) != self._brokers:
             raise NoRoute("the brokers of a topic changed while the read was planned")
         return ranges
@@ -231,12 +232,17 @@ class FilteringReader(BatchReader):
             yield one
 
 
-def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """:raises OptionError: when a queue is to end before it begins."""
+def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
+            ending_option: str) -> list[QueueRange]:
+    """The range of each queue.
+
+    :param ending_option: the option that names the ends, for the error.
+    :raises OptionError: when a queue is to end before it begins.
+    """
     found = []
     for queue, first in start.items():
         if end[queue] < first:
-            raise OptionError(f"option endingOffsets: {queue_name(queue)}: it ends at "
+            raise OptionError(f"option {ending_option}: {queue_name(queue)}: it ends at "
                               f"{end[queue]}, before it starts at {first}")
         found.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, first, end[queue]))
     return found

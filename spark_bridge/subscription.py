@@ -171,6 +171,12 @@ class Subscription:
 
     # --- offsets
 
+    @property
+    def ending_option(self) -> str:
+        """The option that says where a batch read ends."""
+        assert self._ending is not None
+        return self._ending[0]
+
     def start(self, client: Client, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
         """The start offset of a new query in each queue."""
         return self._resolved(client, queues, self._starting, EARLIEST)

@@ -168,8 +168,16 @@ class SchemaTests(SynchronousTestCase):
                       self.error({**body, "idempotenceKey": "string"}, topic="T"))
         self.assertIn("column size: the sink knows no such column",
                       self.error({**body, "size": "int"}, topic="T"))
-        self.assertIn("column queueId: its type is bigint, not int",
-                      self.error({**body, "queueId": "bigint"}, topic="T"))
+        for name, found, rest in (
+                ("queueId", "bigint", "int; convert it, as with cast(queueId AS int)"),
+                ("body", "bigint", "binary or string; convert it, as with cast(body AS string)"),
+                ("body", "struct<a:int>", "binary or string; convert it, as with to_json(body)"),
+                ("keys", "array<int>", "convert it, as with cast(keys AS array<string>)"),
+                ("properties", "map<string,int>",
+                 "convert it, as with cast(properties AS map<string,string>)")):
+            text = self.error({**body, name: found}, topic="T")
+            self.assertIn(f"column {name}: its type is {found}, not ", text)
+            self.assertIn(rest, text)
         self.assertIn("column body: missing", self.error({"topic": "string"}))
         self.assertIn("option topic: missing", self.error(body))
         self.assertIn("option topic: topic a b", self.error(body, topic="a b"))

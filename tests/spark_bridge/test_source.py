@@ -331,6 +331,9 @@ class BadInputTests(SourceCase):
                       self.error(subscribe="orders",
                                  startingOffsets=json.dumps({"orders": {BROKER: {"1": 7}}}),
                                  endingOffsets=json.dumps({"orders": {BROKER: {"1": 5}}})))
+        self.assertIn(f"option endingTimestamp: {place}1: it ends at 0, before it starts at 7",
+                      self.error(subscribe="orders", endingTimestamp="1",
+                                 startingOffsets=json.dumps({"orders": {BROKER: {"1": 7}}})))
 
     def test_no_name_server(self) -> None:
         """Nobody listens."""

@@ -25,10 +25,12 @@ _types: Any = import_module("pyspark.sql.types")
 def schema_of(**types: str) -> Any:
     """A StructType, of the simple types that DDL names."""
     def made(name: str) -> Any:
-        if name == "array<string>":
-            return _types.ArrayType(_types.StringType())
-        if name == "map<string,string>":
-            return _types.MapType(_types.StringType(), _types.StringType())
+        if name.startswith("array<"):
+            return _types.ArrayType(made(name[len("array<"):-1]))
+        if name.startswith("map<string,"):
+            return _types.MapType(_types.StringType(), made(name[len("map<string,"):-1]))
+        if name.startswith("struct<a:"):
+            return _types.StructType([_types.StructField("a", made(name[len("struct<a:"):-1]))])
         return {"string": _types.StringType, "binary": _types.BinaryType,
                 "int": _types.IntegerType, "bigint": _types.LongType,
                 "timestamp": _types.TimestampType}[name]()
