@@ -25,7 +25,7 @@ __all__ = ["RECORD", "Plan", "Record", "Verdict", "judge", "run"]
 RECORD: Final = "record.pickle"
 
 #: How long the streams may take in the end to read what is there.
-_END_SECONDS: Final = 240.0
+_END_SECONDS: Final = 600.0
 #: Problems that are shown.
 _SHOWN: Final = 40
 
