@@ -70,7 +70,8 @@ def query_lag(progress: Any, client: Client | None = None) -> Lag | None:
 
     :param progress: a ``StreamingQueryProgress``, such as ``query.lastProgress`` or a listener's
         ``event.progress``; or the same as a dict or as JSON. Sources of other formats are passed
-        over, and several of ``rocketmq`` or ``rocketmq_trace`` are added up.
+        over, and several of ``rocketmq`` or ``rocketmq_trace`` are added up. None, as
+        ``query.lastProgress`` is before the first progress, gives None.
     :param client: compares with where the queues end now, which it asks brokers for; without it
         with where they ended when the micro-batch was planned, as the progress says.
     :returns: the lag; None where the progress does not say where the queues end, because the query
@@ -78,6 +79,8 @@ def query_lag(progress: Any, client: Client | None = None) -> Lag | None:
     :raises ValueError: when the progress has no source of these formats, or is no progress.
     :raises BrokerError: when a broker or name server does not answer the client.
     """
+    if progress is None:
+        return None
     sources = [source for source in _sources(progress) if _is_ours(source)]
     if not sources:
         raise ValueError("the progress has no source of the format rocketmq or rocketmq_trace")

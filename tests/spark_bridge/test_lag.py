@@ -48,7 +48,7 @@ class ProgressTests(SynchronousTestCase):
         texts = progress((json.dumps(ENDS), json.dumps(LATEST)))
         for form in (texts, json.dumps(texts), json.dumps(progress((ENDS, LATEST)))):
             self.assertEqual(query_lag(form), wanted)
-        for wrong in ({}, {"sources": 3}, "[]", 7, None):
+        for wrong in ({}, {"sources": 3}, "[]", 7):
             self.assertIn("neither a progress of a query nor its JSON", str(self.assertRaises(
                 ValueError, query_lag, wrong)))
 
@@ -64,6 +64,7 @@ class ProgressTests(SynchronousTestCase):
 
     def test_not_known(self) -> None:
         """Where Spark has no end or no latest offset the lag is not known, which is not 0."""
+        self.assertIsNone(query_lag(None), msg="query.lastProgress before the first progress")
         for end, latest in ((ENDS, None), (None, LATEST), (None, None), ("None", "None"),
                             (json.dumps(ENDS), "null")):
             self.assertIsNone(query_lag(progress((end, latest))))
