@@ -191,7 +191,7 @@ class StreamEnds:
                 found.ends[queue] = client.max_offset(queue)
             if queue in found.ends and (queue in self._gone or found.ends[queue] < offset):
                 found.moved[queue] = self._new_place(look, queue, offset, marks.get(queue))
-        found.moved.update(self._replaced(known or {}, found, marks))
+        found.moved.update(self._replaced(look, known or {}, found, marks))
         if known is not None:
             self._gone.difference_update(found.ends)
         return found
@@ -247,7 +247,7 @@ class StreamEnds:
             raise _Waits(replace(verdict, reason=f"{name}: {verdict.reason}"))
         return verdict
 
-    def _replaced(self, known: Offsets, found: Ends, marks: Marks) -> Offsets:
+    def _replaced(self, look: Look, known: Offsets, found: Ends, marks: Marks) -> Offsets:
         """Where queues go on whose last message that was read is another one now.
 
         Only those are asked that have something to read.
@@ -262,8 +262,20 @@ class StreamEnds:
             self._lost(f"{queue_name(queue)}: the message before offset {known[queue]} is not the "
                        "one that was read, as the topic was made again or lost its end",
                        f"it goes on at {place}, with the first message stored after that one")
+            bounds = look.bounds(queue)
+            if bounds is not None:
+                self._judge_beginning(queue, bounds.begin, place)
             moved[queue] = place
         return moved
+
+    def _judge_beginning(self, queue: MessageQueue, begin: int, place: int) -> None:
+        """See about a queue that has nothing of what it had, and goes on at ``place``.
+
+        Its new messages may have expired too, before the query looked: offsets begin at 0.
+        """
+        if place == begin > 0:
+            self._lost(f"{queue_name(queue)}: the queue has other messages now and begins at "
+                       f"{begin}", f"{begin} offsets are skipped, 0 to {begin - 1}")
 
     def _after(self, queue: MessageQueue, mark: Mark) -> int:
         """The offset of the first message that was stored after one that was read."""
@@ -283,6 +295,8 @@ class StreamEnds:
             self._lost(f"{queue_name(queue)}: the queue ends at {bounds.end}, offset {offset} was "
                        "next", f"{offset - bounds.end} offsets that were read are gone, "
                        f"{bounds.end} to {offset - 1}, and it goes on at {place}")
+        if place < bounds.end:
+            self._judge_beginning(queue, bounds.begin, place)
         return place
 
     def _lost(self, text: str, skipped: str) -> None:

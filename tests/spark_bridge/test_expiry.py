@@ -58,7 +58,7 @@ class ExpiryTests(ClusterCase):
             wait_until("the queue is trimmed", is_trimmed)
         with Client(self.cluster.namesrv, timeout_s=30) as client:
             found = next(client.read(MessageQueue("t", A, 0), 0)).offset
-        assert READ < found < COUNT
+        assert found > READ
         return found
 
     def numbers(self, bodies: list[bytes]) -> list[int]:
@@ -149,6 +149,23 @@ class TrimmedTests(ExpiryTests):
         [line] = self.lines
         self.assertIn(f"{first} offsets are skipped, 0 to {first - 1}", line)
         driver.stop()
+
+    def test_a_topic_that_was_made_again(self) -> None:
+        """Its new messages expire before the stream looks: with fewer ends, and with more."""
+        for more, count in ((0, 20), (8, 30)):
+            if more:
+                self.cluster.send("t", large(0, more))
+            offset = self.driver(subscribe="t", failOnDataLoss="false").run().offset
+            self.cluster.delete("t")
+            for begin in range(0, count, 5):
+                self.cluster.send("t", large(begin, begin + 5))
+            first = self.expire()
+            driver = self.driver(offset, subscribe="t", failOnDataLoss="false").run()
+            self.assertEqual(self.numbers([row[2] for row in driver.rows()]),
+                             list(range(first, count)))
+            [line] = [line for line in self.lines if "has other messages now" in line]
+            self.assertIn(f"{first} offsets are skipped, 0 to {first - 1}", line)
+            self.lines.clear()
 
     def test_a_topic_or_broker_that_is_new_to_a_stream(self) -> None:
         """What they had before the stream knew of them is not lost to it."""
