@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.servers import wait_until
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import run_to_end, spark_session
 from tests.spark_bridge.test_availability import Later
 from tests.spark_bridge.test_stream_source import Driver

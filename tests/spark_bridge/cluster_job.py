@@ -12,7 +12,6 @@ import json
 import sys
 from typing import Any
 
-from twistmq.spark_bridge.export_job import ExportJob, make_session
 from twistmq.spark_bridge.export_plan import ExportPlan
 
 __all__ = ["ROWS"]
@@ -30,6 +29,9 @@ def where(_: int) -> tuple[str, str]:
 
 
 def main(arguments: list[str]) -> int:
+    # These import Spark, and a test that is skipped without it imports this module.
+    from twistmq.spark_bridge.export_job import ExportJob, make_session
+
     name_server, output, *settings = arguments
     plan = ExportPlan({"nameServer": name_server}, ("orders",), False, output,
                       master="local-cluster[2,1,1024]",

@@ -20,7 +20,6 @@ from twisted.trial.unittest import SkipTest
 
 from tests.interop.peer import SHORT_LIVED
 from tests.interop.servers import wait_until
-from twistmq.spark_bridge.export_job import NO_WORKER, STARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,6 +58,8 @@ def begun(start: Callable[[], Any], has_begun: Callable[[Any], bool]) -> Any:
 
     One whose Python worker came too late has done nothing: it starts again, as an export's does.
     """
+    from twistmq.spark_bridge.export_job import NO_WORKER, STARTS  # imports Spark
+
     for _ in range(STARTS):
         query = start()
         wait_until("the query begins", lambda query=query: (

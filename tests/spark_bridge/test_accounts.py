@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_availability import A, ClusterCase, bodies
 from tests.spark_bridge.topics import pa, schema_of

@@ -11,6 +11,7 @@ from unittest import mock
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.running import RunningBroker, running_broker
 from twistmq.broker.wire.bodies import MessageQueue

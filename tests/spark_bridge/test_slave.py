@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.interop.servers import wait_until
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_availability import A, ClusterCase, Later, bodies
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.wire.headers.topic import GetTopicConfigRequestHeader
