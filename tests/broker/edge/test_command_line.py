@@ -31,6 +31,16 @@ TWISTD = [sys.executable, "-c",
 PATIENCE = 60
 
 
+def take_default_signals() -> None:
+    """Undo in a new process what it inherits from a shell.
+
+    A background job of a shell ignores SIGINT, what ``nohup`` starts ignores SIGHUP, and servers
+    keep to both.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def call(*arguments: str) -> tuple[int, str, str]:
     """Run a command line in this process: status, standard output, standard error."""
     out, err = io.StringIO(), io.StringIO()
@@ -180,8 +190,7 @@ class ProcessTests(SynchronousTestCase):
         process = subprocess.Popen(
             command, cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, "HOME": str(self.home), "PYTHONUNBUFFERED": "1"},
-            # A test run in the background of a shell has SIGINT ignored, and children inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            preexec_fn=take_default_signals)
         watchdog = Timer(PATIENCE, process.kill)
         watchdog.start()
         self.addCleanup(self.end, process, watchdog)

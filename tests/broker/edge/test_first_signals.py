@@ -8,6 +8,8 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.broker.edge.test_command_line import take_default_signals
+
 #: A program that sends signals to itself at each import from that of one module on, and prints the
 #: name of the first module.
 PROGRAM = """
@@ -38,6 +40,7 @@ class FirstSignalsTests(SynchronousTestCase):
     def program(self, first: str, numbers: list[signal.Signals], *arguments: str,
                 **more: object) -> subprocess.Popen[str]:
         name, *settings = arguments
+        more.setdefault("preexec_fn", take_default_signals)
         found = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, first,
              " ".join(str(int(number)) for number in numbers), name, name, *settings],

@@ -17,7 +17,13 @@ from urllib.request import urlopen
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.edge.test_command_line import PATIENCE, TWISTD, TWISTMQ, call
+from tests.broker.edge.test_command_line import (
+    PATIENCE,
+    TWISTD,
+    TWISTMQ,
+    call,
+    take_default_signals,
+)
 from tests.interop.ports import free_ports
 from twistmq.client import Producer
 from twistmq.client.blocking import Client
@@ -78,7 +84,8 @@ class SupervisorTestCase(SynchronousTestCase):
              "--data", str(self.data), "--namesrv-port", str(self.base + 5),
              "--broker-port", str(self.base), "brokerName=b",
              "mappedFileSizeCommitLog=1048576", *settings],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ,
+            preexec_fn=take_default_signals)
         self.addCleanup(self.end, self.process)
 
     def end(self, process: subprocess.Popen[str]) -> None:
