@@ -132,17 +132,17 @@ class StreamEnds:
         return found
 
     def judge_new(self, known: Offsets, new: Offsets) -> None:
-        """See about queues that are new to the query, by the offsets at which they begin.
+        """Report the queues that are new to the query and have lost their first messages.
 
         A queue that was added to a topic of a broker, both of which the query knew, began at 0.
 
+        :param new: the offset at which each of the new queues begins.
         :raises DataLoss: when it does not begin there now, and failOnDataLoss is true.
         """
         brokers = {(queue.topic, queue.broker_name) for queue in known}
         for queue, begin in new.items():
             if begin and (queue.topic, queue.broker_name) in brokers:
-                self._lost(f"{queue_name(queue)}: the queue is new to the query and begins at "
-                           f"{begin}", f"{begin} offsets are skipped, 0 to {begin - 1}")
+                self._lost_beginning(queue, begin, "the queue is new to the query")
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Ask servers something, and again while one is away.
@@ -197,7 +197,7 @@ class StreamEnds:
         return found
 
     def _judge_topics(self, look: Look, known: Offsets | None, ends: Offsets) -> None:
-        """See about topics that options name and of which no queue is known."""
+        """Report the topics that options name, that have no known queue, and that are gone."""
         there = {queue.topic for queue in (*(known or {}), *ends)}
         for topic in self._subscription.topics:
             if topic in there or topic in self._missing:
@@ -212,7 +212,7 @@ class StreamEnds:
         self._missing -= there
 
     def _judge_queues(self, look: Look, known: Offsets, ends: Offsets) -> None:
-        """See about the queues of the checkpoint that are missing, and report those that are gone.
+        """Find the queues of the checkpoint that are missing, and report those that are gone.
 
         :raises _Waits: when one may come back.
         """
@@ -269,13 +269,21 @@ class StreamEnds:
         return moved
 
     def _judge_beginning(self, queue: MessageQueue, begin: int, place: int) -> None:
-        """See about a queue that has nothing of what it had, and goes on at ``place``.
+        """Report the first new messages of a replaced queue if they have expired already.
 
-        Its new messages may have expired too, before the query looked: offsets begin at 0.
+        The offsets of a topic that was made again begin at 0. A query that continues with the
+        first message that is left, at a higher offset, has missed the messages before it.
+
+        :param begin: the offset of the first message that the queue has.
+        :param place: the offset at which the query continues.
         """
         if place == begin > 0:
-            self._lost(f"{queue_name(queue)}: the queue has other messages now and begins at "
-                       f"{begin}", f"{begin} offsets are skipped, 0 to {begin - 1}")
+            self._lost_beginning(queue, begin, "the queue has other messages now")
+
+    def _lost_beginning(self, queue: MessageQueue, begin: int, reason: str) -> None:
+        """Report that a queue, which had its first message at offset 0, begins later."""
+        self._lost(f"{queue_name(queue)}: {reason} and begins at {begin}",
+                   f"{begin} offsets are skipped, 0 to {begin - 1}")
 
     def _after(self, queue: MessageQueue, mark: Mark) -> int:
         """The offset of the first message that was stored after one that was read."""

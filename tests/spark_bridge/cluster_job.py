@@ -29,7 +29,7 @@ def where(_: int) -> tuple[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    # These import Spark, and a test that is skipped without it imports this module.
+    # This module imports Spark, which may be missing where a test reads only the rows above.
     from twistmq.spark_bridge.export_job import ExportJob, make_session
 
     name_server, output, *settings = arguments

@@ -58,7 +58,8 @@ def begun(start: Callable[[], Any], has_begun: Callable[[Any], bool]) -> Any:
 
     One whose Python worker came too late has done nothing: it starts again, as an export's does.
     """
-    from twistmq.spark_bridge.export_job import NO_WORKER, STARTS  # imports Spark
+    # This module imports Spark, and the tests that skip without Spark import the one here.
+    from twistmq.spark_bridge.export_job import NO_WORKER, STARTS
 
     for _ in range(STARTS):
         query = start()
