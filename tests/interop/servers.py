@@ -17,7 +17,8 @@ from typing import Final
 from tests.interop.peer import PATIENT
 from tests.interop.ports import free_port
 
-__all__ = ["MAIN", "Servers", "free_port", "rss_anon_kib", "servers", "wait_until"]
+__all__ = ["MAIN", "Servers", "free_port", "rss_anon_kib", "servers", "take_default_signals",
+           "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
 #: A program of Python that is the command line; it shows where its threads are when asked to.
@@ -29,6 +30,16 @@ _PATIENCE_SECONDS: Final = 60.0
 _LAST_WORDS_SECONDS: Final = 5.0
 #: What is shown of the end of a log.
 _LOG_CHARS: Final = 4000
+
+
+def take_default_signals() -> None:
+    """Reset SIGINT and SIGHUP in a child process; this is a ``preexec_fn`` of ``Popen``.
+
+    A shell starts its background jobs with SIGINT ignored, and ``nohup`` does the same with SIGHUP.
+    Child processes inherit this, and our servers and commands leave an ignored signal ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Servers:

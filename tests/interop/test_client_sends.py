@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tests.interop.client_case import NAMES, Broker, ClientTestCase
 from tests.interop.clients import HERE, java_program, run
 from tests.interop.mqadmin import LATE, mqadmin
-from tests.interop.servers import MAIN, wait_until
+from tests.interop.servers import MAIN, take_default_signals, wait_until
 from twistmq.broker.wire.properties import UNIQ_KEY, WAIT
 
 SHELLS = ("blocking", "aio", "tx")
@@ -201,8 +201,7 @@ class CommandTests(ClientTestCase):
         process = subprocess.Popen(
             self.command(broker, "consume", "Lines", "-g", "lines", "--from", "first"),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            # A test run in the background of a shell has SIGINT ignored, and children inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            preexec_fn=take_default_signals)
         assert process.stdout is not None
         found = [process.stdout.readline().strip() for _ in range(count)]
         process.send_signal(signal.SIGINT)

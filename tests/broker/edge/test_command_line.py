@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.interop.servers import wait_until
+from tests.interop.servers import take_default_signals, wait_until
 from twistmq.broker.edge import services, tap
 from twistmq.broker.edge.command_line import main, parse_overrides
 from twistmq.broker.errors import SettingsError
@@ -29,16 +29,6 @@ TWISTD = [sys.executable, "-c",
           "import sys; sys.argv[0] = 'twistd'; from twisted.scripts.twistd import run; run()"]
 #: No process of these tests needs longer, s.
 PATIENCE = 60
-
-
-def take_default_signals() -> None:
-    """Undo in a new process what it inherits from a shell.
-
-    A background job of a shell ignores SIGINT, what ``nohup`` starts ignores SIGHUP, and servers
-    keep to both.
-    """
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def call(*arguments: str) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.edge.test_command_line import take_default_signals
+from tests.interop.servers import take_default_signals
 
 #: A program that sends signals to itself at each import from that of one module on, and prints the
 #: name of the first module.
