@@ -288,11 +288,14 @@ def four_slaves(folder: Path, messages: int) -> Strain:
         if status.in_sync_slave_nums != len(slaves):
             strain.problems.append(f"haStatus shows {status.in_sync_slave_nums}")
         strain.figures["µs a message alone"] = costs[0] * 1e6
-        more = (costs[-1] / costs[0] - 1) / len(slaves) * 100
-        strain.figures["% more for each slave"] = more
-        # Of few messages the processor time is that of anything else.
-        if messages >= COUNTED_MIN and more > _MORE_MAX:
-            strain.problems.append(f"each slave costs {more:.1f} % more, {_MORE_MAX} are allowed")
+        # The system counts processor time in steps of 10 ms, and a few hundred messages may cost
+        # the master less than one step. Only the cost of many messages can be compared.
+        if messages >= COUNTED_MIN:
+            more = (costs[-1] / costs[0] - 1) / len(slaves) * 100
+            strain.figures["% more for each slave"] = more
+            if more > _MORE_MAX:
+                strain.problems.append(
+                    f"each slave costs {more:.1f} % more, {_MORE_MAX} are allowed")
     return strain
 
 
