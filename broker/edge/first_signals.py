@@ -10,9 +10,11 @@ Source: design of twistmq.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import signal
+import sys
+from _thread import get_ident
+from types import FrameType
 from typing import Final
 
 __all__ = ["MEANINGLESS", "SERVERS", "hang_up", "hold_signals", "print_stacks_at_sigquit"]
@@ -43,10 +45,29 @@ def hang_up() -> list[signal.Signals]:
 
 def print_stacks_at_sigquit() -> None:
     """Have SIGQUIT print what each thread does."""
-    # At its own end the interpreter puts back what was there before: not what ends a process.
-    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed output of errors
-        faulthandler.register(signal.SIGQUIT, all_threads=True)
+    signal.signal(signal.SIGQUIT, _print_stacks)
+
+
+def _print_stacks(number: int, frame: FrameType | None) -> None:
+    """Print the stack of each thread to the standard error, the latest call first.
+
+    ``faulthandler.register`` is not used, because it reads the frames of threads while they run,
+    and has ended a server with SIGSEGV. A handler in Python holds the interpreter's lock instead.
+    It imports nothing, because the signal may arrive in the middle of any import.
+    """
+    own = get_ident()
+    lines = []
+    for thread, latest in sys._current_frames().items():
+        called = frame if thread == own else latest
+        word = "Current thread" if thread == own else "Thread"
+        lines.append(f"{word} 0x{thread:016x} (most recent call first):")
+        while called is not None:
+            code = called.f_code
+            lines.append(f'  File "{code.co_filename}", line {called.f_lineno} in {code.co_name}')
+            called = called.f_back
+        lines.append("")
+    with contextlib.suppress(OSError):  # a closed output of errors
+        os.write(2, "\n".join(lines).encode(errors="backslashreplace"))
 
 
 def _end(number: int, frame: object) -> None:

@@ -121,7 +121,7 @@ def _stop_at_signals(reactor: Any, numbers: Sequence[signal.Signals]) -> None:
     signal without a meaning. systemd, and a supervisor, may both send one.
     """
     def stop(name: str) -> None:
-        _ignore((*numbers, *MEANINGLESS))
+        _ignore((*numbers, *MEANINGLESS, signal.SIGQUIT))
         _log.info("{name} received, stopping", name=name)
         with contextlib.suppress(ReactorNotRunning):
             reactor.stop()

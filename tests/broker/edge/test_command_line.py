@@ -277,12 +277,15 @@ class ProcessTests(SynchronousTestCase):
         process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
                              "--broker-port", "0", "mappedFileSizeCommitLog=65536")
         self.read_until(process, "Ctrl-C")
-        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
             process.send_signal(number)
-        self.read_until(process, "Current thread 0x")
         log = self.home / "d/logs/up.log"
         wait_until("both are logged", lambda: log.read_text().count("no meaning here") == 2,
                    PATIENCE)
+        for _ in range(20):
+            process.send_signal(signal.SIGQUIT)
+            # A handler below Python did not know the current thread of an idle reactor.
+            self.read_until(process, "Current thread 0x")
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGHUP)
         self.assertEqual(process.wait(PATIENCE), 0)

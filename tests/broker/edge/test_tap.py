@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import io
 import os
 import re
@@ -234,7 +233,6 @@ class SignalTests(SynchronousTestCase):
         for number in (*HANDLED, signal.SIGQUIT):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        self.addCleanup(faulthandler.unregister, signal.SIGQUIT)
         self.calls: list[tuple[Any, ...]] = []
         self.reactor: Any = FakeReactor()
         self.reactor.callFromThread = lambda *call: self.calls.append(call)
@@ -281,7 +279,6 @@ class SignalTests(SynchronousTestCase):
         self.raise_each(signal.SIGTERM)
         for number in (*HANDLED, signal.SIGQUIT):
             self.assertIs(signal.getsignal(number), signal.SIG_IGN)
-        faulthandler.unregister(signal.SIGQUIT)
         signal.raise_signal(signal.SIGQUIT)
 
     def test_a_signal_while_the_reactor_stops_changes_nothing(self) -> None:
