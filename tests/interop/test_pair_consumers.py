@@ -105,10 +105,15 @@ class Members:
 
     def have(self, bodies: set[str]) -> None:
         """Wait until each has consumed these messages; none of them more than once."""
-        for name in self.processes:
-            wait_until(lambda name=name: bodies <= self.bodies(name).keys(),
-                       f"{name} has consumed {len(bodies)}",
-                       PYTHON_SECONDS if name == PYTHON else PATIENCE_SECONDS)
+        for name, process in self.processes.items():
+            try:
+                wait_until(lambda name=name: bodies <= self.bodies(name).keys(),
+                           f"{name} has consumed {len(bodies)}",
+                           PYTHON_SECONDS if name == PYTHON else PATIENCE_SECONDS)
+            except AssertionError as error:
+                lacks = sorted(bodies - self.bodies(name).keys())
+                told = "\n".join(process.lines[-20:])
+                raise AssertionError(f"{error}; it lacks {len(lacks)}: {lacks}\n{told}") from None
             assert set(self.bodies(name).values()) == {1}, (name, self.bodies(name))
 
 
