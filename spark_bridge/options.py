@@ -222,7 +222,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
          most=3_600_000),
     _int("serverWaitMs", "120000", _ALL, "how long a query waits for a broker or name server that "
          "is away, with one warning that says what it waits for, before it fails; what is away "
-         "never counts as lost. A new query whose name servers do not answer fails at once",
+         "never counts as lost. A new query whose name servers do not answer fails at once; a sink "
+         "waits 40 s at most for a topic that no name server knows",
          most=86_400_000),
     _int("deletionCheckMs", "5000", _READS, "a topic or queue that its broker says it does not "
          "have counts as deleted when a second look, so much later, shows the same",

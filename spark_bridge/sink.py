@@ -9,6 +9,7 @@ way at a time.
 
 from __future__ import annotations
 
+import math
 import random
 import socket
 import time
@@ -61,6 +62,9 @@ _BYTES_MAX: Final = 1 << 40
 #: The answers of a master that has stored rows and waits for a slave that is away.
 _WITHOUT_SLAVE: Final = frozenset({
     ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE})
+#: How long a topic or a queue may be unknown while other brokers are registered. A name server that
+#: was restarted learns of it when its broker registers again, which brokers do each 30 s.
+_REGISTERS_S: Final = 40.0
 #: The longest pause before these are sent again: each try stores them once more.
 _SLAVE_PAUSE_MAX_S: Final = 15.0
 
@@ -165,14 +169,19 @@ class Sender:
         """The queue that a row names; None when it names none."""
         if row.queue_id is None and row.sharding_key is None:
             return None
-        queues = self._queues([row])
-        if row.queue_id is not None:
-            for queue in queues:
+        if row.queue_id is None:
+            assert row.sharding_key is not None
+            return by_hash(self._queues([row]), row.sharding_key)
+        patience = self._patience(_REGISTERS_S)
+        while True:
+            for queue in self._queues([row], again=patience.failures > 0):
                 if queue.queue_id == row.queue_id:
+                    patience.over()
                     return queue
-            raise self._error(row, f"column queueId: the topic has no queue {row.queue_id}")
-        assert row.sharding_key is not None
-        return by_hash(queues, row.sharding_key)
+            why = f"column queueId: the topic has no queue {row.queue_id}"
+            # A broker with more queues may be the one that has not registered yet.
+            if not patience.pause(f"topic {row.message.topic}: {why}", least_tries=1):
+                raise self._error(row, why)
 
     def _queues(self, rows: list[OutgoingRow], *, again: bool = False) -> list[MessageQueue]:
         """The queues of the rows' topic; ``again``: ask even when they are known."""
@@ -184,25 +193,27 @@ class Sender:
 
     def _asked_queues(self, row: OutgoingRow) -> list[MessageQueue]:
         """Ask for the queues of a row's topic, and wait while its brokers are away."""
-        topic, patience = row.message.topic, self._patience()
-        is_sure = False
+        topic, away, unknown = row.message.topic, self._patience(), self._patience(_REGISTERS_S)
         while True:
             try:
                 queues = self._client.write_queues(topic, again=True)
             except BrokerError as error:
-                why, is_away = str(error), self._is_away(topic, error)
-                if not is_away and not is_sure:
-                    # The broker may have come between the two questions.
-                    is_sure = True
-                    continue
+                why, is_unknown = str(error), _is_unknown(error)
+                is_away = self._is_away(topic, error)
+                if not is_away and not is_unknown:
+                    raise self._error(row, why) from None
             else:
                 if queues:
-                    patience.over()
+                    (unknown if unknown.failures else away).over()
                     return queues
-                why = "the topic has no queue that can be written to"
+                why, is_unknown = "the topic has no queue that can be written to", False
                 is_away = any(each.perm & PERM_WRITE
                               for each in self._client.route(topic).queue_datas)
-            if not is_away or not patience.pause(f"topic {topic}: {why}"):
+            # An unknown topic is asked for twice in any case: its broker may have come between the
+            # questions for the topic and for the brokers.
+            if not (unknown.pause(f"topic {topic}: {why}", least_tries=1)
+                    if is_unknown and not is_away else
+                    is_away and away.pause(f"topic {topic}: {why}")):
                 raise self._error(row, why) from None
 
     def _is_away(self, topic: str, error: BrokerError) -> bool:
@@ -210,16 +221,15 @@ class Sender:
 
         An unknown topic is away if this task knew it, or no broker is registered.
         """
-        if not isinstance(error, RequestRefused) or (
-                error.response_code != ResponseCode.TOPIC_NOT_EXIST):
+        if not _is_unknown(error):
             return is_passing(error)
         try:
             return topic in self._known or not Look(self._client, _GROUP).registered()
         except BrokerError as failure:
             return is_passing(failure)
 
-    def _patience(self) -> Patience:
-        return Patience(self._wait_s, self._client.options.retry_wait_ms / 1000)
+    def _patience(self, wait_max_s: float = math.inf) -> Patience:
+        return Patience(min(self._wait_s, wait_max_s), self._client.options.retry_wait_ms / 1000)
 
     # --- sending
 
@@ -309,6 +319,12 @@ class Sender:
     def _error(self, row: OutgoingRow, why: str, count: int = 1) -> WriteFailed:
         which = f"row {row.index}" if count == 1 else f"{count} rows from row {row.index} on"
         return WriteFailed(f"{self._place}, {which}, topic {row.message.topic}: {why}")
+
+
+def _is_unknown(error: BrokerError) -> bool:
+    """Whether a name server says that it does not know the topic."""
+    return isinstance(error, RequestRefused) and (
+        error.response_code == ResponseCode.TOPIC_NOT_EXIST)
 
 
 def _unique_id_maker() -> Any:

@@ -20,6 +20,8 @@ from tests.spark_bridge.cluster import Cluster, cluster
 from tests.spark_bridge.test_stream_source import Driver, as_json
 from tests.spark_bridge.topics import pa, schema_of
 from twistmq.broker.admin.session import Session
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Message, Producer
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
 from twistmq.spark_bridge import availability, queue_reader
@@ -590,3 +592,44 @@ class SinkTests(ClusterCase):
         self.cluster.stop("namesrv")
         error = str(self.assertRaises(OptionError, self.writer))
         self.assertIn("option nameServer: no name server answers", error)
+
+
+class SinkOfTwoTests(SinkTests):
+    """The sink while one of two brokers is away, which alone has the topic."""
+
+    brokers = (A, B)
+    settings = {"autoCreateTopicEnable": "false"}  # noqa: RUF012
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cluster.send("out", [b"first"], broker=B)
+
+    def test_a_task_rides_out_a_restart(self) -> None:
+        """A task that never saw the topic waits for its broker to register."""
+        rows = bodies("r", 10)
+        writer = self.writer()
+        self.assertEqual(self.while_away(lambda: writer.write(self.batches(rows)), B).rows, 10)
+        self.assertEqual(set(self.read(self.batch(subscribe="out"))), {b"first", *rows})
+
+    def test_a_task_fails_when_the_broker_stays_away(self) -> None:
+        """After the wait the error names the topic, as it does when there is none."""
+        writer = self.writer(serverWaitMs=300)
+        self.cluster.stop(B)
+        error = str(self.assertRaises(WriteFailed, writer.write, self.batches(bodies("r", 10))))
+        self.assertIn("partition 0, row 0, topic out: ", error)
+        self.assertIn("No topic route info in name server for the topic: out", error)
+
+    def test_a_queue_of_a_broker_that_is_away(self) -> None:
+        """A row that names a queue waits for the broker that has a queue of that number."""
+        with Client(self.cluster.namesrv) as client:
+            client.ask(self.cluster.address(A), RequestCode.UPDATE_AND_CREATE_TOPIC,
+                       CreateTopicRequestHeader("out", "TBW102", 2, 2, 6, "SINGLE_TAG"))
+        self.cluster.register()
+        given = {**self.cluster.options, "topic": "out", "serverWaitMs": 30_000,
+                 "fetchOffset.retryIntervalMs": 50}
+        source = RocketMQDataSource({name.lower(): str(value) for name, value in given.items()})
+        writer: Any = source.writer(schema_of(body="binary", queueId="int"), False)
+        row = pa.RecordBatch.from_pylist([{"body": b"row", "queueId": 3}], pa.schema(
+            [("body", pa.binary()), ("queueId", pa.int32())]))
+        self.assertEqual(self.while_away(lambda: writer.write(iter([row])), B).rows, 1)
+        self.assertIn(b"row", self.read(self.batch(subscribe="out")))

@@ -197,7 +197,7 @@ class RunTests(SynchronousTestCase):
         kinds = tuple(kind for kind in KINDS if kind != "driver")
         verdict = run(Plan(Path(folder.name), sys.executable, None, 1, kinds, rate=10.0,
                            trigger_s=1.0, pause_s=(0.2, 0.5), away_s=(0.5, 1.5), check_s=1.0,
-                           batch_s=2.0))
+                           batch_s=2.0, end_s=200.0))
         self.assertEqual(verdict.problems, [], msg=str(verdict))
         self.assertEqual(set(verdict.faults), set(KINDS))
         self.assertGreater(verdict.counts["batches that were read"], 0, msg=str(verdict))

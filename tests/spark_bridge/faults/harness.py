@@ -24,8 +24,6 @@ __all__ = ["RECORD", "Plan", "Record", "Verdict", "judge", "run"]
 #: The file of a run's record, in its folder.
 RECORD: Final = "record.pickle"
 
-#: How long the streams may take in the end to read what is there.
-_END_SECONDS: Final = 600.0
 #: Problems that are shown.
 _SHOWN: Final = 40
 
@@ -43,6 +41,7 @@ class Plan:
     :param check_s: the option deletionCheckMs.
     :param batch_s: from one batch to the next.
     :param has_spark: whether Spark runs the queries.
+    :param end_s: how long the streams may take to begin, and in the end to read what is there.
     """
 
     folder: Path
@@ -57,6 +56,7 @@ class Plan:
     check_s: float = 5.0
     batch_s: float = 10.0
     has_spark: bool = True
+    end_s: float = 600.0
 
 
 @dataclass
@@ -98,7 +98,7 @@ def run(plan: Plan) -> Verdict:
             "deletionCheckMs": str(int(plan.check_s * 1000))}, plan.seed, plan.has_spark)
         try:
             queries.start()
-            _wait_for_rows(world, queries)
+            _wait_for_rows(plan, world, queries)
             faults = _do_faults(plan, world, queries)
             record = _record(plan, world, queries, faults)
         finally:
@@ -106,10 +106,10 @@ def run(plan: Plan) -> Verdict:
     return judge(record)
 
 
-def _wait_for_rows(world: World, queries: Queries) -> None:
+def _wait_for_rows(plan: Plan, world: World, queries: Queries) -> None:
     """Wait until all streams run, and those to Parquet have written something."""
-    queries.wait_for_all(_END_SECONDS)
-    end = time.monotonic() + _END_SECONDS
+    queries.wait_for_all(plan.end_s)
+    end = time.monotonic() + plan.end_s
     while time.monotonic() < end and not queries.failures:
         if all(committed_rows(queries.generations[name][-1].output)
                for name in ("loose", "strict")):
@@ -143,7 +143,7 @@ def _record(plan: Plan, world: World, queries: Queries, faults: Faults) -> Recor
         sender.stop()
     content = {place: [(offset, body) for offset, body, _ in world.content(place)]
                for name in TOPICS for place in world.places(name)}
-    copied = _wait_for_end(world, queries, content)
+    copied = _wait_for_end(plan, world, queries, content)
     queries.kill()
     failures = [failure for sender in world.senders.values() for failure in sender.failures]
     record = Record(
@@ -183,13 +183,13 @@ def judge(record: Record) -> Verdict:
     return Verdict(record.faults, counts, [*record.failures, *checker.problems])
 
 
-def _wait_for_end(world: World, queries: Queries,
+def _wait_for_end(plan: Plan, world: World, queries: Queries,
                   content: dict[Place, list[tuple[int, str]]]) -> list[tuple[str, str]]:
     """Wait until the streams have what the queues have; :returns: marks and bodies of the copy."""
     wanted = {body for rows in content.values() for _, body in rows}
     to_copy = {body for place, rows in content.items() if place[0] == "steady"
                for _, body in rows}
-    end = time.monotonic() + _END_SECONDS
+    end = time.monotonic() + plan.end_s
     while True:
         copied = [(properties.get("mark", ""), body) for number in range(2)
                   for _, body, properties in world.content((COPY, PAIR, number))]
@@ -197,7 +197,7 @@ def _wait_for_end(world: World, queries: Queries,
                 for name in ("loose", "strict")]
         is_read = all(each.end_s > 0 for each in queries.batches)
         if (to_copy <= {body for _, body in copied} and all(wanted <= each for each in have)
-                and is_read) or time.monotonic() > end:
+                and is_read) or queries.failures or time.monotonic() > end:
             return copied
         time.sleep(1)
 
