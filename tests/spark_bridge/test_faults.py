@@ -152,6 +152,27 @@ class CheckerTests(SynchronousTestCase):
         checker.check_strict([generation], {0: rows})
         self.assertProblem(checker, *["strict 0 passed over"] * 2)
 
+    def test_messages_at_offsets_that_were_read_before(self) -> None:
+        """They leave no trace when they expire before anything of their life is read."""
+        def send(offset: int, time_s: float) -> Sent:
+            sent = self.send(offset)
+            sent.begin_s = sent.end_s = time_s
+            return sent
+
+        self.ledger.lose("tail", [PLACE], lambda sent: sent.offset >= 4, 5.0)
+        self.ledger.new_life([PLACE])
+        expired = [send(4, 6.0), send(5, 7.0)]
+        self.ledger.lose("expired", [PLACE], lambda sent: sent in expired, 8.0)
+        later = send(6, 9.0)
+        checker = self.checker(kept=[later])
+        checker.check_loose([*self.rows, self.row(later)])
+        self.assertProblem(checker)
+        self.assertEqual(checker.counts["loose: lost before it was known"], 2)
+        # A sink that has read one of them knows the life, so it must tell of the other.
+        checker = self.checker(kept=[later])
+        checker.check_loose([*self.rows, self.row(expired[0]), self.row(later)])
+        self.assertProblem(checker, "does not say that it lacks: steady/solo/0/8")
+
     def test_strict_ends_without_a_loss_or_passes_over_a_row(self) -> None:
         """It ends for a loss of its own time and topic only."""
         generation = Generation("strict", 0, Path(), 40.0, f"DataLoss: {NAME}: gone", 50.0)

@@ -2,11 +2,14 @@
 
 A row is known by its body, which was sent once. Lost for good is only what the ledger says; a sink
 that has not got such a message must have told of it, if it could know: it has read something of
-the same life of the queue.
+the same life of the queue that was sent before the loss. A message that is stored at an offset
+which was read in the life before, and that expires before anything of its own life is read, leaves
+no trace: its queue begins after the offset at which the sink goes on.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -168,7 +171,12 @@ class Checker:
 
     def _need_acknowledged(self, name: str, have: set[str], places: set[Place]) -> None:
         """What is missing is lost, and was told if the reader could know."""
-        known = {(sent.place, sent.life) for sent in self.ledger.all() if sent.body in have}
+        #: When the first message of each life that was read was sent.
+        known: dict[tuple[Place, int], float] = {}
+        for sent in self.ledger.all():
+            if sent.body in have:
+                life = sent.place, sent.life
+                known[life] = min(sent.end_s, known.get(life, math.inf))
         for sent in self.ledger.all():
             if sent.place not in places or sent.body in have or (
                     sent.outcome is not Outcome.ACKNOWLEDGED):
@@ -177,7 +185,8 @@ class Checker:
                 self._problem(f"{name} lacks", sent.body, f"offset {sent.offset}")
             elif self._is_told(sent):
                 self.counts[f"{name}: lost and told"] += 1
-            elif (sent.place, sent.life) not in known or sent.lost == "tail":
+            elif sent.lost == "tail" or (
+                    known.get((sent.place, sent.life), math.inf) > sent.lost_s):
                 # The tail of a queue that nobody has read any of leaves no trace.
                 self._check_tail(name, sent, have)
             else:
