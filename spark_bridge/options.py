@@ -220,10 +220,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
          "least"),
     _int("fetchOffset.retryIntervalMs", "200", _ALL, "the pause before each further try",
          most=3_600_000),
-    _int("serverWaitMs", "120000", _ALL, "how long a query waits for a broker or name server that "
-         "is away, with one warning that says what it waits for, before it fails; what is away "
-         "never counts as lost. A new query whose name servers do not answer fails at once; a sink "
-         "waits 40 s at most for a topic that no name server knows",
+    _int("serverWaitMs", "120000", _ALL, "the longest time for which a query waits for a broker or "
+         "a name server that does not answer. The query logs one warning that names the server, "
+         "and it fails when the time is over. The messages of a server that does not answer never "
+         "count as lost. A new query fails at once if none of its name servers answers. A sink "
+         "waits at most 40 s for a topic that no name server knows",
          most=86_400_000),
     _int("deletionCheckMs", "5000", _READS, "a topic or queue that its broker says it does not "
          "have counts as deleted when a second look, so much later, shows the same",

@@ -62,9 +62,9 @@ _BYTES_MAX: Final = 1 << 40
 #: The answers of a master that has stored rows and waits for a slave that is away.
 _WITHOUT_SLAVE: Final = frozenset({
     ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE})
-#: How long a topic or a queue may be unknown while other brokers are registered. A name server that
-#: was restarted learns of it when its broker registers again, which brokers do each 30 s.
-_REGISTERS_S: Final = 40.0
+#: How long a topic or a queue may stay unknown while other brokers are registered. A restarted name
+#: server learns of it when its broker registers again, and brokers register every 30 s.
+_REGISTRATION_S: Final = 40.0
 #: The longest pause before these are sent again: each try stores them once more.
 _SLAVE_PAUSE_MAX_S: Final = 15.0
 
@@ -167,19 +167,20 @@ class Sender:
 
     def _queue_of(self, row: OutgoingRow) -> MessageQueue | None:
         """The queue that a row names; None when it names none."""
-        if row.queue_id is None and row.sharding_key is None:
-            return None
         if row.queue_id is None:
-            assert row.sharding_key is not None
+            if row.sharding_key is None:
+                return None
             return by_hash(self._queues([row]), row.sharding_key)
-        patience = self._patience(_REGISTERS_S)
+        patience: Patience | None = None
         while True:
-            for queue in self._queues([row], again=patience.failures > 0):
+            for queue in self._queues([row], again=patience is not None):
                 if queue.queue_id == row.queue_id:
-                    patience.over()
+                    if patience is not None:
+                        patience.over()
                     return queue
+            # The broker that has this queue may not have registered yet.
+            patience = patience or self._patience(_REGISTRATION_S)
             why = f"column queueId: the topic has no queue {row.queue_id}"
-            # A broker with more queues may be the one that has not registered yet.
             if not patience.pause(f"topic {row.message.topic}: {why}", least_tries=1):
                 raise self._error(row, why)
 
@@ -193,28 +194,30 @@ class Sender:
 
     def _asked_queues(self, row: OutgoingRow) -> list[MessageQueue]:
         """Ask for the queues of a row's topic, and wait while its brokers are away."""
-        topic, away, unknown = row.message.topic, self._patience(), self._patience(_REGISTERS_S)
+        topic, away, unknown = row.message.topic, self._patience(), self._patience(_REGISTRATION_S)
         while True:
+            patience: Patience | None = None
             try:
                 queues = self._client.write_queues(topic, again=True)
             except BrokerError as error:
-                why, is_unknown = str(error), _is_unknown(error)
-                is_away = self._is_away(topic, error)
-                if not is_away and not is_unknown:
-                    raise self._error(row, why) from None
+                why = str(error)
+                if self._is_away(topic, error):
+                    patience = away
+                elif _is_unknown(error):
+                    patience = unknown
             else:
                 if queues:
-                    (unknown if unknown.failures else away).over()
+                    away.over()
+                    unknown.over()
                     return queues
-                why, is_unknown = "the topic has no queue that can be written to", False
-                is_away = any(each.perm & PERM_WRITE
-                              for each in self._client.route(topic).queue_datas)
-            # An unknown topic is asked for twice in any case: its broker may have come between the
-            # questions for the topic and for the brokers.
-            if not (unknown.pause(f"topic {topic}: {why}", least_tries=1)
-                    if is_unknown and not is_away else
-                    is_away and away.pause(f"topic {topic}: {why}")):
-                raise self._error(row, why) from None
+                why = "the topic has no queue that can be written to"
+                if any(each.perm & PERM_WRITE for each in self._client.route(topic).queue_datas):
+                    patience = away
+            # An unknown topic is looked up at least twice, because its broker may have registered
+            # between the look-ups of the topic and of the brokers.
+            if patience is None or not patience.pause(
+                    f"topic {topic}: {why}", least_tries=int(patience is unknown)):
+                raise self._error(row, why)
 
     def _is_away(self, topic: str, error: BrokerError) -> bool:
         """Whether an error of a question for a route says that servers are away.

@@ -284,7 +284,7 @@ class ProcessTests(SynchronousTestCase):
                    PATIENCE)
         for _ in range(20):
             process.send_signal(signal.SIGQUIT)
-            # A handler below Python did not know the current thread of an idle reactor.
+            # The handler of faulthandler does not name the current thread of an idle reactor.
             self.read_until(process, "Current thread 0x")
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGHUP)

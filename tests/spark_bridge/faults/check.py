@@ -1,10 +1,10 @@
 """The checker of the fault harness: every sink beside what was acknowledged.
 
 A row is known by its body, which was sent once. Lost for good is only what the ledger says; a sink
-that has not got such a message must have told of it, if it could know: it has read something of
-the same life of the queue that was sent before the loss. A message that is stored at an offset
-which was read in the life before, and that expires before anything of its own life is read, leaves
-no trace: its queue begins after the offset at which the sink goes on.
+that lacks such a message must have reported it, if the sink could know: it has read a message of
+the same life of the queue that was sent before the loss. A message may be stored at an offset that
+was read in the previous life, and expire before any message of its own life is read. Such a message
+leaves no trace, because its queue then begins after the offset at which the sink continues.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Checker:
 
     def _need_acknowledged(self, name: str, have: set[str], places: set[Place]) -> None:
         """What is missing is lost, and was told if the reader could know."""
-        #: When the first message of each life that was read was sent.
+        # The time at which the first message of each life that was read was sent.
         known: dict[tuple[Place, int], float] = {}
         for sent in self.ledger.all():
             if sent.body in have:
