@@ -124,16 +124,52 @@ def read_range(plan: ReadPlan, part: QueueRange,
     try:
         if last is not None:
             part = reader.without_replaced(last)
-        rows = _Rows(plan, part, reader)
-        for offset, result in reader.results():
-            yield from rows.add(offset, result)
-        yield from rows.rest()
-        if last is not None:
-            reader.check_replaced(last)
+            yield from _unreplaced(plan, part, reader, last)
+        else:
+            rows = _Rows(plan, part, reader)
+            for offset, result in reader.results():
+                yield from rows.add(offset, result)
+            yield from rows.rest()
         if check is not None:
             check(reader.client)
     finally:
         reader.close()
+
+
+def _unreplaced(
+    plan: ReadPlan, part: QueueRange, reader: QueueReader, last: Last
+) -> Iterator[Any]:
+    """Read the batches of a range whose topic may be made again, or lose its end, at any moment.
+
+    Spark keeps the rows that it has got, and a master ``local[N]`` runs a task only once.
+    So each batch waits until the queue is seen to have the same content after the batch was read.
+    A batch that may be of other content is dropped, and the range is read again from its first row
+    on, up to where its content ends now.
+
+    :param last: the last message that the queue had when the range was planned.
+    """
+    start = part.start
+    while True:
+        rows = _Rows(plan, part, reader)
+        waiting: list[Any] = []
+        after = start
+        is_kept = True
+        for offset, result in reader.results():
+            # The reader is past the answers whose rows wait, so that a loss is reported from there.
+            if waiting:
+                is_kept = reader.is_kept(last)
+                if not is_kept:
+                    break
+                yield from waiting
+                start = after
+            waiting = list(rows.add(offset, result))
+            after = result.next_offset
+        if is_kept:
+            waiting += rows.rest()
+            if not waiting or reader.is_kept(last):
+                yield from waiting
+                return
+        part = reader.read_again(start, last)
 
 
 class _Rows:
@@ -356,15 +392,20 @@ class QueueReader:
         self._begin_at(part.start)
         return self._part
 
-    def check_replaced(self, last: Last) -> None:
-        """Look after the last row whether messages were replaced meanwhile.
-
-        :raises ReadFailed: when they were: some of the rows are not those that were planned.
-        """
+    def is_kept(self, last: Last) -> bool:
+        """Whether the queue still has the content that the rest of the range was planned for."""
         part = self._part
-        if max(self._kept_end(last), part.start) < part.end:
-            raise ReadFailed(f"{self._place(part.start)}: the content of the queue was "
-                             "replaced while it was read; the next try reads what is left of it")
+        return max(self._kept_end(last), part.start) >= part.end
+
+    def read_again(self, start: int, last: Last) -> QueueRange:
+        """Read the range from an offset on, without the content that was replaced meanwhile.
+
+        :returns: what is left of the range.
+        :raises DataLoss: as :meth:`without_replaced`.
+        """
+        self._part = replace(self._part, start=start)
+        self._begin_at(start)
+        return self.without_replaced(last)
 
     def _kept_end(self, last: Last) -> int:
         """The offset up to which the queue has what it had when its last message was ``last``.

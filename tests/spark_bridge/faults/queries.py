@@ -286,7 +286,7 @@ class Queries:
             generation.error, generation.end_s = error, time.time()
             print(f"{time.strftime('%H:%M:%S')} {name} ended", flush=True)
             if name != "strict" or "DataLoss: " not in error:
-                self.failures.append(f"the query {name} ended: {error[-1500:]}")
+                self.failures.append(f"the query {name} ended: {error[:1000]} [...] {error[-500:]}")
                 print(self.failures[-1], flush=True)
                 generation.error = ""
             else:
