@@ -2,7 +2,7 @@
 
 The modules named in ``broker/compiled.py`` are translated by mypyc. They are taken from a staged
 copy of the tree, ``<build>/stage/twistmq/broker/...``: compiled where they lie, they would be
-installed as a top-level ``broker.wire.x`` that nothing imports. Whatever fails on the way (no
+installed as a top-level ``protocol.x`` that nothing imports. Whatever fails on the way (no
 mypyc, no C compiler, a type error), the package is installed as plain Python and one line says
 why. ``TWISTMQ_PURE=1`` skips compiling.
 
@@ -33,7 +33,7 @@ from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).resolve().parent
 #: Folder X is imported as twistmq.X.
-FOLDERS = ("broker", "client", "plugins", "acl", "spark_bridge", "trace", "transaction")
+FOLDERS = ("protocol", "broker", "client", "plugins", "acl", "spark_bridge", "trace", "transaction")
 #: Commands of the build back end that only describe the package.
 DESCRIBING = {"dist_info", "egg_info", "sdist"}
 #: How many C files the compiler is given for the code of all modules.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.protocol.frame import FRAME_SIZE_MAX
 
 __all__ = [
     "ATTEMPT_ID_LENGTH_MAX",
@@ -27,13 +27,11 @@ __all__ = [
     "CONNECTION_BYTES_UNSENT_MAX",
     "CONNECTION_CLIENT_BYTES_FREE",
     "CONNECTION_CLIENT_BYTES_MAX",
-    "DATA_VERSION_SIZE_MAX",
     "DECODED_BYTES_PER_BYTE",
     "DELETED_TOPICS_MAX",
     "DISPATCH_STEP_BYTES_MAX",
     "DISPATCH_STEP_RECORDS",
     "EXPRESSION_LENGTH_MAX",
-    "FILTER_SERVERS_MAX",
     "FIRST_BYTES_SECONDS",
     "FLUSH_STEP_ITEM_BYTES_MAX",
     "FLUSH_STEP_MS",
@@ -85,7 +83,6 @@ __all__ = [
     "ROUTE_MAPPING_BYTES",
     "ROUTE_MAPPING_QUEUE_BYTES",
     "ROUTE_ROW_BYTES",
-    "ROUTE_TEXT_SIZE_MAX",
     "SETTINGS_SIZE_MAX",
     "SINGLE_TOPIC_SIZE_MAX",
     "STALL_SECONDS",
@@ -254,11 +251,6 @@ BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
 NAMESRV_BROKERS_MAX: Final = 10_000
 #: Brokers of one name: a master and its slaves. Apache's groups have a few; each route lists all.
 BROKERS_OF_NAME_MAX: Final = 128
-#: Bytes of a name or an address that a broker registers with, and of a topic's name: a host's name
-#: has 253, a group's retry topic 262.
-ROUTE_TEXT_SIZE_MAX: Final = 512
-#: Filter servers of one broker; Apache starts none unless told (filterServerNums @5.3.3).
-FILTER_SERVERS_MAX: Final = 8
 #: Memory of one broker name's route for a topic beside the names, bytes: objects and table slots,
 #: measured with brokers that share no topic.
 ROUTE_ROW_BYTES: Final = 400
@@ -267,8 +259,6 @@ ROUTE_MAPPING_BYTES: Final = 640
 ROUTE_MAPPING_QUEUE_BYTES: Final = 112
 #: How long the place and the bytes of a broker that left are reserved, ms, so that it can restart.
 PLACE_KEPT_MS_MAX: Final = 3_600_000
-#: Bytes of a data version (322, and in a registration): three numbers.
-DATA_VERSION_SIZE_MAX: Final = 1024
 #: Bytes of a topic that is registered by itself (217): it names the queues of one broker.
 SINGLE_TOPIC_SIZE_MAX: Final = 16 * 1024
 

@@ -10,9 +10,9 @@ import random
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.remoting.host_address import resolved
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.message_id import UniqueIdMaker
-from twistmq.broker.wire.record import host_bytes
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.message_id import UniqueIdMaker
+from twistmq.protocol.record import host_bytes
 
 __all__ = ["Identity"]
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from twistmq.broker.remoting.messages import Request
     from twistmq.broker.store.get_message import MessageFilter
-    from twistmq.broker.wire.command import RemotingCommand
-    from twistmq.broker.wire.frame import Frame
-    from twistmq.broker.wire.header import CommandHeader
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.protocol.command import RemotingCommand
+    from twistmq.protocol.frame import Frame
+    from twistmq.protocol.header import CommandHeader
+    from twistmq.protocol.record import MessageRecord
 
 __all__ = [
     "AskServer",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings, SettingValue
-from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.host import Host
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
@@ -39,7 +39,8 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.tables import Tables
-from twistmq.broker.wire.record import MessageRecord, StoredMessage
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import MessageRecord, StoredMessage
 
 if TYPE_CHECKING:
     from twistmq.broker.client.name_servers import Registered

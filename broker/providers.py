@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twistmq.broker.request.filters import FilterLanguages
-from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
+from twistmq.protocol.topic_names import SEND_FORBIDDEN_TOPICS
 
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import IBroadcastOffsets, IFlowControl, ITransactionService

@@ -23,7 +23,7 @@ from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
+from twistmq.protocol.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 __all__ = ["Tables"]
 

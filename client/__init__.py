@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from twistmq.broker.wire.signature import Credentials
     from twistmq.client.blocking import Client
     from twistmq.client.consumer import Consumer
     from twistmq.client.core.subscriptions import Sql, sql
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from twistmq.client.producer import Producer
     from twistmq.client.pull_consumer import PullConsumer
     from twistmq.client.received_message import DamagedMessage
+    from twistmq.protocol.signature import Credentials
 
 __all__ = [
     "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "twistmq.broker.wire.signature": ["Credentials"],
+    "twistmq.protocol.signature": ["Credentials"],
     "twistmq.client.blocking": ["Client"],
     "twistmq.client.consumer": ["Consumer"],
     "twistmq.client.core.subscriptions": ["Sql", "sql"],

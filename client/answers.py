@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
 
 __all__ = ["STORED", "PullResult", "PullStatus", "SendResult"]
 

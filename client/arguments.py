@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from twistmq.broker.wire.signature import Credentials
 from twistmq.client.core.flow import PullLimits
 from twistmq.client.core.strategies import Strategy
 from twistmq.client.interceptors import Interceptor
 from twistmq.client.messages import MessageQueue, ReceivedMessage
+from twistmq.protocol.signature import Credentials
 
 __all__ = ["ClientArguments", "ConsumerArguments", "PopArguments", "ProducerArguments",
            "PullArguments"]

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from typing import Final
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import Accumulator, Batch, BatchKey
 from twistmq.client.core.batching import AGAIN_MS, BatchSender, results_of
 from twistmq.client.core.outgoing import Outgoing
@@ -23,6 +22,7 @@ from twistmq.client.core.sending import Sender
 from twistmq.client.futures import Outcomes, SharedFuture
 from twistmq.client.messages import Message, SendResult
 from twistmq.client.thread_room import ThreadRoom
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["ThreadBatching"]
 

@@ -15,11 +15,6 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.building import build_client
 from twistmq.client.clock import SystemClock
 from twistmq.client.core.pulling import PULL_BYTES, messages_of, pull_header
@@ -31,6 +26,11 @@ from twistmq.client.loop import Loop
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
 from twistmq.client.options import Where
 from twistmq.client.process_loop import shared_loop
+from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -22,14 +22,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from twistmq.broker.wire.record import (
+from twistmq.client.errors import OptionError, Undecodable
+from twistmq.protocol.record import (
     SYS_COMPRESSED,
     SYS_COMPRESSION_LZ4,
     SYS_COMPRESSION_MASK,
     SYS_COMPRESSION_ZLIB,
     SYS_COMPRESSION_ZSTD,
 )
-from twistmq.client.errors import OptionError, Undecodable
 
 __all__ = ["BODY_SIZE_MAX", "CODECS", "FRAMES_MAX", "LEVEL", "Serialiser", "check_codec",
            "compress", "decompress", "json_of", "raw", "text"]

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
-from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
-from twistmq.broker.wire.addresses import split_address
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.frame import JSON
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.signature import Credentials
 from twistmq.client.core.link import Link, Outcome, Request
+from twistmq.protocol.addresses import split_address
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.protocol.frame import JSON
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.signature import Credentials
 
 __all__ = ["Connection"]
 

@@ -20,7 +20,7 @@
       RequestTimeout            no reply to a request-reply in time
 
 A lost connection, a failed connect and a reply that does not come are ``RemotingSendError``,
-``RemotingConnectError`` and ``RemotingTimeout`` of ``twistmq.broker.errors``; the last part of
+``RemotingConnectError`` and ``RemotingTimeout`` of ``twistmq.protocol.errors``; the last part of
 this tree. They are errors of the client as well as the broker: catch :class:`ClientError` and
 ``RemotingError``, or their common base ``BrokerError``.
 
@@ -33,15 +33,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import (
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import (
     BrokerError,
     RemotingConnectError,
     RemotingError,
     RemotingSendError,
     RemotingTimeout,
 )
-from twistmq.broker.errors import RequestRefused as Refused
+from twistmq.protocol.errors import RequestRefused as Refused
 
 if TYPE_CHECKING:
     from twistmq.client.answers import SendResult

@@ -10,8 +10,8 @@ import logging
 from enum import IntEnum
 from typing import Any, Final
 
-from twistmq.broker.errors import CopiedError
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.errors import CopiedError
 
 __all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "NoResult", "Retry",
            "failure_level", "failure_outcome"]

@@ -10,13 +10,13 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from twistmq.broker.wire.addresses import (
+from twistmq.client.errors import OptionError
+from twistmq.protocol.addresses import (
     ANSWER_SIZE_MAX,
     addresses_of_answer,
     split_address,
     split_addresses,
 )
-from twistmq.client.errors import OptionError
 
 __all__ = ["NAMESRV_ADDR", "fetch_name_servers", "local_ip", "name_servers_of"]
 

@@ -22,12 +22,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twistmq.broker.wire.addresses import split_address
 from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import Closed, ForkedError
 from twistmq.client.flag import Flag
 from twistmq.client.sockets import ClientSocket
+from twistmq.protocol.addresses import split_address
 
 if TYPE_CHECKING:
     import ssl

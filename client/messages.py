@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from twistmq.broker.topic_names import key_fault, tag_fault
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.answers import PullResult, PullStatus, SendResult
 from twistmq.client.errors import OptionError
 from twistmq.client.received_message import ReceivedMessage
+from twistmq.protocol import properties as names
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.topic_names import key_fault, tag_fault
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
            "check_properties", "message_of"]

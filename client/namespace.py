@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.topic_names import (
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     is_system_group,
     is_system_topic,
 )
-from twistmq.broker.wire.header import CommandHeader
 
 __all__ = ["Namespace"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from twistmq.broker.errors import WireError
+from twistmq.protocol.errors import WireError
 
 __all__ = ["OffsetFile"]
 

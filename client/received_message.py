@@ -11,16 +11,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar, cast
 
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.plain_record import body_of
-from twistmq.broker.wire.record import (
+from twistmq.client.errors import Undecodable
+from twistmq.protocol import properties as names
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.plain_record import body_of
+from twistmq.protocol.record import (
     SYS_COMPRESSED,
     StoredMessage,
     decode_record,
     host_text,
 )
-from twistmq.client.errors import Undecodable
 
 __all__ = ["DamagedMessage", "Read", "ReceivedMessage"]
 
@@ -221,7 +221,7 @@ class ReceivedMessage(Read, Generic[T]):
     @property
     def offset_id(self) -> str:
         """The id by which its broker finds the record."""
-        from twistmq.broker.wire.message_id import offset_message_id
+        from twistmq.protocol.message_id import offset_message_id
 
         return offset_message_id(self.record.store_host, self.record.physical_offset)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from twistmq.broker.topic_names import group_fault
 from twistmq.client.codecs import Serialiser, check_codec
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.faults import TABLE_4, TABLE_5
@@ -25,6 +24,7 @@ from twistmq.client.options import (
     Where,
     values_of,
 )
+from twistmq.protocol.topic_names import group_fault
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError, RequestRefused
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.blocking import Client
 from twistmq.client.core.pulling import pull_header
 from twistmq.client.errors import NoRoute, SendFailed
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RemotingError, RequestRefused
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.headers import offset as headers
 from twistmq.spark_bridge.errors import ShortError
 
 __all__ = ["BUSY_CODES", "PAUSE_MAX_S", "Bounds", "Deletions", "Look", "Patience", "Standing",

@@ -5,9 +5,9 @@ Source: MessageDecoder.decodeMessage @5.3.3.
 
 from __future__ import annotations
 
-from twistmq.broker.wire import record
-from twistmq.broker.wire.batch import decode_batch
 from twistmq.client.codecs import decompress
+from twistmq.protocol import record
+from twistmq.protocol.batch import decode_batch
 
 __all__ = ["records_of_batch"]
 

@@ -9,10 +9,10 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from twistmq.broker.wire.addresses import split_addresses
-from twistmq.broker.wire.signature import Credentials
 from twistmq.client.blocking import Client
 from twistmq.client.tls import client_context
+from twistmq.protocol.addresses import split_addresses
+from twistmq.protocol.signature import Credentials
 from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options
 
 __all__ = ["ClientSettings", "TlsSettings", "client_settings"]

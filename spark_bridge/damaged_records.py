@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from twistmq.broker.errors import MessageIllegal, StoreDamaged
-from twistmq.broker.wire.record import (
+from twistmq.client.codecs import decompress
+from twistmq.client.core.pulling import damaged_message
+from twistmq.client.errors import Undecodable
+from twistmq.client.messages import MessageQueue, PullResult
+from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged
+from twistmq.protocol.record import (
     SYS_COMPRESSED,
     SYS_INNER_BATCH,
     SYS_NEED_UNWRAP,
@@ -18,11 +23,6 @@ from twistmq.broker.wire.record import (
     decode_record,
     encode_record,
 )
-from twistmq.client.codecs import decompress
-from twistmq.client.core.pulling import damaged_message
-from twistmq.client.errors import Undecodable
-from twistmq.client.messages import MessageQueue, PullResult
-from twistmq.client.received_message import DamagedMessage
 from twistmq.spark_bridge.bodies import records_of_batch
 
 __all__ = ["parts_of", "record_without_body"]

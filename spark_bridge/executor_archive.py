@@ -20,7 +20,7 @@ import twistmq.broker
 __all__ = ["SHIPPED", "send_package", "write_archive"]
 
 #: The packages workers import, below twistmq.
-SHIPPED: Final = ("broker", "client", "spark_bridge", "trace")
+SHIPPED: Final = ("protocol", "broker", "client", "spark_bridge")
 
 
 def send_package(session: Any) -> None:

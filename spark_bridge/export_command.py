@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from twistmq.broker.errors import BrokerError
+from twistmq.protocol.errors import BrokerError
 from twistmq.spark_bridge.export_plan import FORMATS, ExportError, ExportPlan, missing_packages
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.client.blocking import Client
+from twistmq.protocol.errors import RemotingError, RequestRefused
 
 __all__ = ["EXPORT_TOPICS", "EXPORT_TRACES", "Advertised", "ask_brokers"]
 

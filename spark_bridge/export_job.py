@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.executor_archive import send_package
 from twistmq.spark_bridge.export_folder import locked, remove_leftovers

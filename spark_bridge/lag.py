@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.offsets import read_offsets
 
 __all__ = ["Lag", "query_lag", "source_lag"]

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.inspect.files import Reader, is_number, segment_sizes
 from twistmq.broker.store.regular_file import open_regular
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["LogFile", "LogFolder", "file_system", "open_folder", "open_log_file", "shown_path"]
 

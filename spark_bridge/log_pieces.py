@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.wire import record
+from twistmq.protocol import record
+from twistmq.protocol.errors import StoreDamaged
 from twistmq.spark_bridge.log_files import LogFile, open_log_file
 from twistmq.spark_bridge.record_arrays import record_starts
 from twistmq.spark_bridge.record_batches import BatchBuilder

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.options import OptionError, parse_time
 
 __all__ = ["EARLIEST", "LATEST", "Mark", "offsets_json", "parse_assign", "parse_offsets",

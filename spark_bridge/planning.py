@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from twistmq.broker.errors import BrokerError, RemotingError
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import BrokerError, RemotingError
 from twistmq.spark_bridge.availability import (
     Look,
     Patience,

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twistmq.broker.wire import properties as names
+from twistmq.protocol import properties as names
 
 __all__ = ["PropertyColumns"]
 

@@ -20,16 +20,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.properties import INNER_NUM
-from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
 from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus
 from twistmq.client.namespace import Namespace
 from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.properties import INNER_NUM
+from twistmq.protocol.record import SYS_INNER_BATCH, decode_record
 from twistmq.spark_bridge.availability import (
     BUSY_CODES,
     Deletions,

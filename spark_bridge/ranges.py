@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["QueueRange", "limited", "split"]
 

@@ -4,7 +4,7 @@
 one record at a time; everything else is taken out for all records together. A buffer is what a
 commit-log file holds and what the body of a pull is. Positions are bytes from the buffer's start.
 
-Source: MessageDecoder, MessageSysFlag @5.3.3; the layout is broker/wire/record.py's.
+Source: MessageDecoder, MessageSysFlag @5.3.3; the layout is protocol/record.py's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.wire import record
+from twistmq.protocol import record
+from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["RecordArrays", "record_starts", "spans", "text_of_hosts"]
 

@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twistmq.broker.errors import MessageIllegal, StoreDamaged
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire import record
-from twistmq.broker.wire.record import decode_record
 from twistmq.client.codecs import decompress
 from twistmq.client.errors import Undecodable
+from twistmq.protocol import properties as names
+from twistmq.protocol import record
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged
+from twistmq.protocol.record import decode_record
 from twistmq.spark_bridge.bodies import records_of_batch
 from twistmq.spark_bridge.columns import (
     DERIVED_COLUMNS,

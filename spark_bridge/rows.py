@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from twistmq.broker.topic_names import key_fault, tag_fault, topic_fault
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.record import (
+from twistmq.client.messages import Message
+from twistmq.protocol import properties as names
+from twistmq.protocol.record import (
     PROPERTIES_LENGTH_MAX,
     SYS_COMPRESSED,
     SYS_COMPRESSION_ZLIB,
     utf8,
 )
-from twistmq.client.messages import Message
+from twistmq.protocol.topic_names import key_fault, tag_fault, topic_fault
 from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.options import OptionError, Options
 

@@ -23,11 +23,6 @@ from typing import Any, Final, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.flags import PERM_WRITE
-from twistmq.broker.wire.properties import UNIQ_KEY, format_properties
 from twistmq.client.blocking import Client
 from twistmq.client.core.choice import RoundRobin, by_hash
 from twistmq.client.core.outgoing import Outgoing
@@ -35,6 +30,11 @@ from twistmq.client.core.sending import RETRY_CODES
 from twistmq.client.core.unique_id import process_ids
 from twistmq.client.messages import SendResult
 from twistmq.client.producer import Producer
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.protocol.flags import PERM_WRITE
+from twistmq.protocol.properties import UNIQ_KEY, format_properties
 from twistmq.spark_bridge.availability import (
     PAUSE_MAX_S,
     Look,

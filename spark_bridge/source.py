@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.errors import RemotingError, RequestRefused
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
 from twistmq.client.errors import NoRoute
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import RemotingError, RequestRefused
 from twistmq.spark_bridge.availability import is_denied
 from twistmq.spark_bridge.columns import (
     COLUMNS,

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store.inspect.files import common_size
-from twistmq.broker.topic_names import is_system_topic
-from twistmq.broker.wire import record
+from twistmq.protocol import record
+from twistmq.protocol.errors import StoreDamaged, StoreError
+from twistmq.protocol.topic_names import is_system_topic
 from twistmq.spark_bridge.columns import columns_of_schema, spark_schema
 from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.log_files import LogFolder, open_folder, shown_path

@@ -15,17 +15,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from twistmq.broker.errors import (
+from twistmq.client.blocking import Client
+from twistmq.client.messages import PullStatus
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import (
     BrokerError,
     CopiedError,
     RemotingError,
     RequestRefused,
     StoreDamaged,
 )
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.record import decode_record
-from twistmq.client.blocking import Client
-from twistmq.client.messages import PullStatus
+from twistmq.protocol.record import decode_record
 from twistmq.spark_bridge.availability import (
     Deletions,
     Look,

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.blocking import Client
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import BrokerError
 from twistmq.spark_bridge.columns import Column
 from twistmq.spark_bridge.offsets import (
     Mark,

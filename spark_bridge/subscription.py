@@ -9,17 +9,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.topic_names import (
+from twistmq.client.blocking import Client
+from twistmq.client.errors import NoRoute
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     is_system_topic,
     topic_fault,
 )
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.client.blocking import Client
-from twistmq.client.errors import NoRoute
 from twistmq.spark_bridge.availability import Look
 from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.errors import ShortError

@@ -3,7 +3,7 @@
 A message holds many records of one client; each record is a row. Records that cannot be read are
 left out and counted, as `mqadmin queryMsgTraceById` leaves them out.
 
-Source: TraceDataEncoder, TraceView @5.3.3; records are trace/records.py's.
+Source: TraceDataEncoder, TraceView @5.3.3; records are protocol/trace_records.py's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from twistmq.spark_bridge.columns import COLUMNS, TIME_MS_MAX, Column, arrow_schema
-from twistmq.trace.records import (
+from twistmq.protocol.trace_records import (
     ContextCode,
     EndTransaction,
     MessageType,
@@ -27,6 +26,7 @@ from twistmq.trace.records import (
     TraceRecord,
     decode_records,
 )
+from twistmq.spark_bridge.columns import COLUMNS, TIME_MS_MAX, Column, arrow_schema
 
 __all__ = ["MESSAGE_COLUMNS", "TraceEvents"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.spark_bridge.columns import (
     TRACE_COLUMNS,
     Column,

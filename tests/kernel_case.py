@@ -8,14 +8,14 @@ from twisted.logger import LogLevel, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.observe.statistics import BrokerStats
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import MAGIC_POSITION, MessageRecord, decode_record
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.record import MAGIC_POSITION, MessageRecord, decode_record
 
 __all__ = [
     "DAMAGED_PARTS", "KernelTestCase", "count_any", "count_put", "error_lines", "flip",

@@ -19,11 +19,12 @@ import msgspec
 import msgspec.inspect as inspect
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.protocol.bodies import Body
+from twistmq.protocol.header import CommandHeader
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FOLDERS: Final = ("acl", "broker", "client", "plugins", "spark_bridge", "trace", "transaction")
+FOLDERS: Final = ("acl", "broker", "client", "plugins", "protocol", "spark_bridge", "trace",
+                  "transaction")
 #: Modules that need what an environment for the tests may lack, and that read no JSON.
 PARTS_MISSING: Final = ("pyspark", "pyarrow")
 #: Structs that are states of a part, which no bytes are read into, and whose sets are its own.

@@ -21,9 +21,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from twistmq.broker.compiled import COMPILED_MODULES, TYPE_FLAGS
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Folder X is imported as twistmq.X; broker and client have an __init__.py of their own.
+#: Folder X is imported as twistmq.X; protocol, broker and client have an __init__.py each.
 FOLDERS = [folder for folder in (
-    "broker", "client", "plugins", "acl", "transaction", "trace", "spark_bridge")
+    "protocol", "broker", "client", "plugins", "acl", "transaction", "trace", "spark_bridge")
     if (ROOT / folder).is_dir()]
 #: Top-level packages by which Spark finds its formats, each a folder of spark_bridge/formats.
 FORMATS = sorted(path.parent.name for path in ROOT.glob("spark_bridge/formats/*/__init__.py"))
@@ -34,8 +34,7 @@ EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "select
 PUBLIC = {"twistmq.broker.api", "twistmq.broker.testing", *(
     f"twistmq.broker.api.{path.stem}" for path in (ROOT / "broker/api").glob("[a-z]*.py"))}
 #: All that the client uses of the other folders.
-USED_BY_CLIENT = (*(f"twistmq.broker.{name}" for name in (
-    "wire", "codes", "constants", "errors", "topic_names")), "twistmq.trace.records")
+USED_BY_CLIENT = ("twistmq.protocol",)
 #: Modules of the client that run a broker, for tests.
 CLIENT_WITH_BROKER = {f"client/testing/{name}.py" for name in ("cluster", "network", "servers")}
 #: Modules of the client's core that ask which process this is: ids of a child are its own.
@@ -97,7 +96,7 @@ class LayoutTests(SynchronousTestCase):
     def test_mapped_folders_have_no_init(self) -> None:
         """An __init__.py would let ``import trace`` from the checkout find ours."""
         found = [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()]
-        self.assertEqual(found, ["broker", "client"])
+        self.assertEqual(found, ["protocol", "broker", "client"])
 
     def test_mapped_folders_are_typed(self) -> None:
         """Each says that it is typed, or a plugin's own mypy sees nothing."""
@@ -204,7 +203,7 @@ class ImportTests(SynchronousTestCase):
 
     def test_wire_and_store_formats_are_sans_io(self) -> None:
         """Bytes and tables know no reactor, clock, socket or random source."""
-        formats = [*sources("broker/wire"), *(path for path in sources("broker/store")
+        formats = [*sources("protocol"), *(path for path in sources("broker/store")
                                               if path.name not in STORE_WITH_IO)]
         # A Deferred is a value: what the store's flush answers with.
         wrong = [(str(path.relative_to(ROOT)), name) for path in formats
@@ -216,7 +215,7 @@ class ImportTests(SynchronousTestCase):
     def test_wire_brings_in_no_reactor(self) -> None:
         """Importing all of the wire loads neither Twisted's networking nor a socket."""
         modules = [".".join(("twistmq", *path.relative_to(ROOT).with_suffix("").parts))
-                   for path in sources("broker/wire") if path.name != "__init__.py"]
+                   for path in sources("protocol") if path.name != "__init__.py"]
         code = (f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
                 "print([name for name in sys.modules if name == 'socket' or "
                 "name.startswith('twisted.internet')])")

@@ -20,14 +20,9 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq
-from tests.broker.wire.test_plain_record import record as record_bytes
+from tests.protocol.test_plain_record import record as record_bytes
 from twistmq.broker.api import store as store_api
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import CopiedError, RemotingTimeout
 from twistmq.broker.remoting.messages import Reply
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.lazy_properties import LazyProperties
-from twistmq.broker.wire.record import MessageRecord, decode_record, encode_record
 from twistmq.client import codecs
 from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.receipts import Receipt
@@ -42,6 +37,11 @@ from twistmq.client.messages import (
     SendResult,
 )
 from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import CopiedError, RemotingTimeout
+from twistmq.protocol.lazy_properties import LazyProperties
+from twistmq.protocol.record import MessageRecord, decode_record, encode_record
 from twistmq.spark_bridge.availability import Standing, Verdict
 
 #: Modules whose ``__all__`` is public.
@@ -66,7 +66,7 @@ ATTEMPTS = [Attempt("a", 1.5, RemotingTimeout("no answer")),
 #: Arguments of errors that need more than a text. A new error with other arguments is added here.
 ERROR_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "twistmq.broker.edge.boot.StartRefused": (253, "text"),
-    "twistmq.broker.errors.RequestRefused": (16, "text"),
+    "twistmq.protocol.errors.RequestRefused": (16, "text"),
     "twistmq.broker.request.large_sends.LargeBatch": (1, 2, {"a": "b"}),
     "twistmq.broker.request.pull._Forbidden": (3, "text"),
     "twistmq.broker.store.raw_log.RecordRefused": (5, "text"),
@@ -103,11 +103,11 @@ VALUES: dict[str, Callable[[], object]] = {
     "twistmq.broker.store.extension_unit.ExtensionUnit":
         lambda: store_api.ExtensionUnit(1, 2, b"x"),
     "twistmq.broker.store.get_message.GetMessageResult": _get_result,
-    "twistmq.broker.wire.lazy_properties.LazyProperties": lambda: LazyProperties("a\x01b\x02"),
-    "twistmq.broker.wire.record.MessageRecord": _message_record,
-    "twistmq.broker.wire.record.StoredMessage": lambda: decode_record(RECORD, 0),
-    "twistmq.broker.wire.signature.Credentials": lambda: import_module(
-        "twistmq.broker.wire.signature").Credentials("access", "secret", "token"),
+    "twistmq.protocol.lazy_properties.LazyProperties": lambda: LazyProperties("a\x01b\x02"),
+    "twistmq.protocol.record.MessageRecord": _message_record,
+    "twistmq.protocol.record.StoredMessage": lambda: decode_record(RECORD, 0),
+    "twistmq.protocol.signature.Credentials": lambda: import_module(
+        "twistmq.protocol.signature").Credentials("access", "secret", "token"),
     "twistmq.client.codecs.Serialiser": lambda: codecs.json_of(dict),
     "twistmq.client.core.subscriptions.Sql": lambda: sql("a = 1"),
     "twistmq.client.received_message.DamagedMessage": lambda: DamagedMessage(
@@ -155,7 +155,7 @@ LIVE = frozenset({
     "twistmq.broker.store.inspect.report.Report",
     "twistmq.broker.store.message_store.MessageStore",
     "twistmq.broker.store.segment_files.OpenFiles",
-    "twistmq.broker.wire.signature.Signer",
+    "twistmq.protocol.signature.Signer",
     "twistmq.client.blocking.Client", "twistmq.client.consumer.Consumer",
     "twistmq.client.pop_consumer.PopConsumer", "twistmq.client.producer.Producer",
     "twistmq.client.pull_consumer.PullConsumer",

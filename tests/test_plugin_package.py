@@ -22,22 +22,22 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.remoting.messages import RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
 
 PACKAGE = Path(__file__).resolve().parent / "plugin_package"
 COUNTS_CODE = 31_001

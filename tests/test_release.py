@@ -123,7 +123,8 @@ class VersionTests(SynchronousTestCase):
         if version("twistmq") != number:
             raise SkipTest("another version is installed")
         written = [str(path.relative_to(ROOT)) for folder in (
-            "broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge")
+            "protocol", "broker", "client", "plugins", "acl", "trace", "transaction",
+            "spark_bridge")
             for path in (ROOT / folder).rglob("*.py") if f'"{number}"' in path.read_text()]
         self.assertEqual(written, [])
 

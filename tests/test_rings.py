@@ -67,7 +67,7 @@ class RingTests(SynchronousTestCase):
                 if wanted or (rings and not any(path in each for each in ELSEWHERE.values())):
                     self.assertEqual(is_wanted(path, expression), wanted, msg=f"{path}{expression}")
         for expression in ("hypothesis", "spark(x=1)", "unit and", "not (spark or hypothesis)"):
-            self.assertTrue(is_wanted("broker/wire/test_flags.py", expression), msg=expression)
+            self.assertTrue(is_wanted("protocol/test_flags.py", expression), msg=expression)
 
     def test_one_worker_runs_all_tests_of_the_spark_session(self) -> None:
         """Each file that starts the session is of those that share it."""

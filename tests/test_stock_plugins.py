@@ -9,16 +9,16 @@ from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
-from twistmq.broker.wire.headers.pop import PollingInfoRequestHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.record import SYS_TRANSACTION_PREPARED
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.headers.pop import PollingInfoRequestHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.record import SYS_TRANSACTION_PREPARED
 
 NOT_SUPPORTED: Final = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 #: Settings that have plugins do something where they would not by themselves.

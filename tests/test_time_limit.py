@@ -108,8 +108,8 @@ class LimitTests(SynchronousTestCase):
     def test_by_ring_and_class(self) -> None:
         """A class may have longer, and not less."""
         for module, timeout, limit in (
-            ("tests.broker.wire.test_flags", None, 120), ("tests.broker.wire.test_flags", 5, 120),
-            ("tests.broker.wire.test_flags", 200, 200),
+            ("tests.protocol.test_flags", None, 120), ("tests.protocol.test_flags", 5, 120),
+            ("tests.protocol.test_flags", 200, 200),
             ("tests.interop.test_acl", None, LIMITS_S["interop"]),
             ("tests.plugins.ha.test_kills", None, LIMITS_S["crash"]),
         ):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from twistmq.broker.api.admin_commands import AdminError, Millis, Row, Session, find_messages
 from twistmq.broker.api.wire import host_text
-from twistmq.trace.records import Pub, SubAfter, SubBefore, decode_records
+from twistmq.protocol.trace_records import Pub, SubAfter, SubBefore, decode_records
 
 __all__ = ["query_trace"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from twistmq.trace.records import ContextCode, SubAfter
+from twistmq.protocol.trace_records import ContextCode, SubAfter
 
 __all__ = ["Deliveries", "Delivery"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from twistmq.trace.records import TraceRecord, encode_records, record_keys
+from twistmq.protocol.trace_records import TraceRecord, encode_records, record_keys
 
 __all__ = ["Page", "Pages"]
 

@@ -33,9 +33,9 @@ from twistmq.broker.api.requests import RecordMaker, is_stored
 from twistmq.broker.api.topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
 from twistmq.broker.api.wire import properties as names
+from twistmq.protocol.trace_records import ContextCode, MessageType, Pub, SubBefore, TraceRecord
 from twistmq.trace.deliveries import Deliveries, Delivery
 from twistmq.trace.pages import Page, Pages
-from twistmq.trace.records import ContextCode, MessageType, Pub, SubBefore, TraceRecord
 from twistmq.trace.tracing_clients import (
     TRACE_GROUP_PREFIX,
     ClientKey,

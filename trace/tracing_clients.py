@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from twistmq.trace.records import SubAfter, SubBefore, decode_records
+from twistmq.protocol.trace_records import SubAfter, SubBefore, decode_records
 
 __all__ = ["TRACE_GROUP_PREFIX", "ClientKey", "TracingClients", "Verdict"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from twistmq.broker.admin.files import read_settings
 from twistmq.broker.admin.rows import Cell, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Broker, Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import HARuntimeInfo, KVTable
-from twistmq.broker.wire.headers.admin import ResetMasterFlushOffsetHeader
+from twistmq.protocol.bodies import HARuntimeInfo, KVTable
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.admin import ResetMasterFlushOffsetHeader
 
 __all__ = ["broker_settings", "broker_status", "clean_expired_queues", "clean_unused_topics",
            "cluster_list", "delete_expired_logs", "get_settings", "replication_status",

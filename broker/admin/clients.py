@@ -11,14 +11,14 @@ from typing import Final
 
 from twistmq.broker.admin.rows import Millis, Row
 from twistmq.broker.admin.session import AdminError, Broker, Session
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.topic_names import retry_topic
-from twistmq.broker.wire.bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.client import (
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
+from twistmq.protocol.topic_names import retry_topic
 
 __all__ = ["NoClientsError", "consumer_connection", "consumer_connections", "group_brokers",
            "producer_connections", "producers", "version_name"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from twistmq.broker.admin.session import Session
-    from twistmq.broker.wire.signature import Credentials
+    from twistmq.protocol.signature import Credentials
 
 __all__ = ["ENTRY_POINT_GROUP", "admin", "all_commands", "parameter"]
 
@@ -209,7 +209,8 @@ def admin() -> None:
 def _run(row: Command, given: dict[str, Any]) -> int:
     """Run a command and print what it finds; :returns: the exit status."""
     from twistmq.broker.admin.session import Session
-    from twistmq.broker.errors import BrokerError, SettingsError
+    from twistmq.broker.errors import SettingsError
+    from twistmq.protocol.errors import BrokerError
 
     options = dict(given)
     name_servers, output = options.pop("name_servers"), options.pop("output")
@@ -257,7 +258,7 @@ def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
 def _print(table: Table, output: str, session: Session) -> int:
     """Print rows, including the rows before a failure."""
     from twistmq.broker.admin.output import as_json, as_table, is_coloured
-    from twistmq.broker.errors import BrokerError
+    from twistmq.protocol.errors import BrokerError
 
     rows: list[Row] = []
     try:
@@ -304,7 +305,7 @@ def _credentials(access_key: str | None) -> Credentials | None:
     path = os.path.join(home, _TOOLS_FILE) if home else ""
     if access_key is None and not os.path.exists(path):
         return None
-    from twistmq.broker.wire.signature import Credentials
+    from twistmq.protocol.signature import Credentials
 
     if access_key is not None:
         secret = os.environ.get("ROCKETMQ_SECRET_KEY") or click.prompt(

@@ -31,7 +31,7 @@ from twistmq.broker.admin.option_rows import (
     needed,
 )
 from twistmq.broker.admin.rows import Command, Option
-from twistmq.broker.codes import RequestCode as Code
+from twistmq.protocol.codes import RequestCode as Code
 
 __all__ = ["COMMANDS", "LEFT_OUT"]
 

@@ -36,9 +36,9 @@ def _topics(session: Session, found: set[str]) -> None:
 
 def _groups(session: Session, found: set[str]) -> None:
     """Consumer groups that have a topic of retries, then those that brokers have settings of."""
-    from twistmq.broker.codes import RequestCode
-    from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-    from twistmq.broker.wire.bodies import SubscriptionGroupWrapper
+    from twistmq.protocol.bodies import SubscriptionGroupWrapper
+    from twistmq.protocol.codes import RequestCode
+    from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
     found.update(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX) for topic in session.topics()
                  if topic.startswith(RETRY_GROUP_TOPIC_PREFIX))

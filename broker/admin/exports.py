@@ -17,9 +17,17 @@ from twistmq.broker.admin.files import write_export
 from twistmq.broker.admin.rows import Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Broker, Session
 from twistmq.broker.admin.statistics import PUT_NUMS, day_sum, figures, minute_rate
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import (
+from twistmq.protocol.bodies import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+)
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import VERSION
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
     HALF_TOPIC,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -27,14 +35,6 @@ from twistmq.broker.topic_names import (
     is_system_group,
     is_system_topic,
 )
-from twistmq.broker.wire.bodies import (
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    TopicList,
-)
-from twistmq.broker.wire.command import VERSION
 
 __all__ = ["WRITTEN", "export_configs", "export_metadata", "export_metrics"]
 

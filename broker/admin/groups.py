@@ -21,15 +21,7 @@ from twistmq.broker.admin.files import read_list
 from twistmq.broker.admin.rows import Cell, Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Broker, Session
 from twistmq.broker.admin.topics import attribute_changes, drop_topic
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, WireError
-from twistmq.broker.topic_names import (
-    RETRY_GROUP_TOPIC_PREFIX,
-    dlq_topic,
-    is_system_group,
-    retry_topic,
-)
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     Body,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -43,13 +35,21 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
-from twistmq.broker.wire.header import Int32
-from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
-from twistmq.broker.wire.headers.client import GetConsumerRunningInfoRequestHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused, WireError
+from twistmq.protocol.header import Int32
+from twistmq.protocol.headers.admin import GetConsumeStatsInBrokerHeader
+from twistmq.protocol.headers.client import GetConsumerRunningInfoRequestHeader
+from twistmq.protocol.headers.topic import (
     DeleteSubscriptionGroupRequestHeader,
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
+)
+from twistmq.protocol.topic_names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    dlq_topic,
+    is_system_group,
+    retry_topic,
 )
 
 __all__ = [

@@ -13,21 +13,21 @@ from twistmq.broker.admin.offsets import offset_at
 from twistmq.broker.admin.records import body_text, message_id_of
 from twistmq.broker.admin.rows import Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Broker, Session
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.offset import (
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
-)
-from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
-from twistmq.broker.wire.properties import KEYS, TAGS
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.core.damaged import sort_out
 from twistmq.client.core.pulling import messages_of, pull_header, pull_result
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.messages import PullStatus, ReceivedMessage
 from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.offset import (
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+)
+from twistmq.protocol.headers.query import QueryConsumeQueueRequestHeader
+from twistmq.protocol.properties import KEYS, TAGS
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["consume_messages", "print_messages", "print_queue", "pull", "query_queue"]
 

@@ -18,17 +18,17 @@ from twistmq.broker.admin.records import body_text, message_id_of, offset_id
 from twistmq.broker.admin.rows import Cell, Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Session
 from twistmq.broker.admin.topics import groups_of
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, MessageIllegal
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import ConsumerConnection, ConsumeType, MessageModel, MessageQueue
-from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
-from twistmq.broker.wire.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY
-from twistmq.broker.wire.record import StoredMessage, host_text
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import ConsumerConnection, ConsumeType, MessageModel, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, MessageIllegal
+from twistmq.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from twistmq.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.properties import KEYS, TAGS, UNIQ_KEY
+from twistmq.protocol.record import StoredMessage, host_text
 
 __all__ = ["DETAIL", "DIRECT", "by_id", "by_key", "by_offset", "by_unique_key", "find_messages"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from twistmq.broker.admin.files import read_settings
 from twistmq.broker.admin.rows import Row
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,

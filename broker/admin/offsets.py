@@ -16,18 +16,18 @@ from twistmq.broker.admin.groups import consume_stats
 from twistmq.broker.admin.rows import Row
 from twistmq.broker.admin.session import AdminError, Broker, Session
 from twistmq.broker.admin.topics import topic_stats
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.wire.bodies import ConsumeStats, MessageQueue, OffsetWrapper, ResetOffsetBody
-from twistmq.broker.wire.headers.client import ResetOffsetRequestHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.bodies import ConsumeStats, MessageQueue, OffsetWrapper, ResetOffsetBody
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.client import ResetOffsetRequestHeader
+from twistmq.protocol.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from twistmq.broker.wire.headers.topic import GetConsumeStatsRequestHeader
+from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
 
 __all__ = ["clone_offsets", "commit_offset", "offset_at", "reset_offsets", "skip_messages"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import codecs
 
 from twistmq.broker.admin.session import AdminError
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import UNIQ_KEY
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.codecs import decompress
 from twistmq.client.errors import Undecodable
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.properties import UNIQ_KEY
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["body_text", "message_id_of", "offset_id"]
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from twistmq.broker.admin.rows import Row
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.bodies import KVTable
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.headers.admin import NotifyBrokerRoleChangedRequestHeader
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.headers.admin import NotifyBrokerRoleChangedRequestHeader
 
 __all__ = ["follow_master", "promote_slave"]
 

@@ -12,15 +12,15 @@ from typing import Final
 
 from twistmq.broker.admin.rows import Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY, format_properties
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.core.outgoing import send_header
 from twistmq.client.core.unique_id import process_ids
 from twistmq.client.messages import check_properties
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.properties import KEYS, TAGS, UNIQ_KEY, format_properties
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",
            "send_status"]

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RemotingTimeout, RequestRefused
-from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.signature import Credentials
 from twistmq.client.blocking import Client
+from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError, RemotingTimeout, RequestRefused
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.signature import Credentials
 
 __all__ = ["AdminError", "Broker", "Session"]
 

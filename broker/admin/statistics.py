@@ -12,14 +12,14 @@ from twistmq.broker.admin.groups import consume_stats
 from twistmq.broker.admin.rows import Millis, Row
 from twistmq.broker.admin.session import Broker, Session
 from twistmq.broker.admin.topics import groups_of
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import BrokerStatsData, ConsumeStatsList
-from twistmq.broker.wire.headers.admin import (
+from twistmq.protocol.bodies import BrokerStatsData, ConsumeStatsList
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.headers.admin import (
     GetConsumeStatsInBrokerHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+from twistmq.protocol.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["PUT_NUMS", "broker_consume_stats", "day_sum", "figures", "minute_rate", "stats_all"]
 

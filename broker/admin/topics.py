@@ -11,19 +11,19 @@ from typing import Final
 from twistmq.broker.admin.files import read_list
 from twistmq.broker.admin.rows import Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Broker, Session
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import (
+from twistmq.client.core.strategies import Averagely
+from twistmq.protocol.bodies import (
     CreateTopicListRequestBody,
     GroupList,
     TopicConfig,
     TopicList,
     TopicStatsTable,
 )
-from twistmq.broker.wire.flags import UNIT, UNIT_SUB
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.flags import UNIT, UNIT_SUB
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetKVConfigRequestHeader,
@@ -31,13 +31,13 @@ from twistmq.broker.wire.headers.namesrv import (
     GetTopicsByClusterRequestHeader,
     PutKVConfigRequestHeader,
 )
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
-from twistmq.client.core.strategies import Averagely
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = [
     "allocate_queues", "attribute_changes", "delete_topic", "drop_topic", "groups_of",
@@ -179,7 +179,7 @@ def update_topic_perm(
 
 def _config(session: Session, place: Broker, topic: str) -> TopicConfig | None:
     """A topic's settings; None of a broker too old to be asked for one topic's."""
-    from twistmq.broker.wire.headers.topic import GetTopicConfigRequestHeader
+    from twistmq.protocol.headers.topic import GetTopicConfigRequestHeader
 
     try:
         reply = session.ask(place.address, RequestCode.GET_TOPIC_CONFIG,

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from twistmq.broker import hookimpl
-    from twistmq.broker.codes import RequestCode, ResponseCode
     from twistmq.broker.config.settings import Setting, SettingCheck, Settings
-    from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
+    from twistmq.broker.errors import SettingsError
     from twistmq.broker.interfaces import (
         IAccessValidator,
         IBroadcastOffsets,
@@ -42,9 +41,11 @@ if TYPE_CHECKING:
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.scheduling.periodic import PeriodicTask
-    from twistmq.broker.wire.header import CommandHeader, EmptyHeader
-    from twistmq.broker.wire.properties import format_properties, parse_properties
-    from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+    from twistmq.protocol.codes import RequestCode, ResponseCode
+    from twistmq.protocol.errors import BrokerError, RequestRefused, StoreError
+    from twistmq.protocol.header import CommandHeader, EmptyHeader
+    from twistmq.protocol.properties import format_properties, parse_properties
+    from twistmq.protocol.record import MessageRecord, StoredMessage, decode_record
 
 __all__ = [
     "AnyHandler",
@@ -96,12 +97,12 @@ __all__ = [
 _HOMES = {
     "AnyHandler": "twistmq.broker.remoting.messages",
     "Broker": "twistmq.broker.plugin.protocols",
-    "BrokerError": "twistmq.broker.errors",
+    "BrokerError": "twistmq.protocol.errors",
     "ChangeKind": "twistmq.broker.request.client_table",
     "ClientChange": "twistmq.broker.request.client_table",
-    "CommandHeader": "twistmq.broker.wire.header",
+    "CommandHeader": "twistmq.protocol.header",
     "ConsumeContext": "twistmq.broker.request.consume_context",
-    "EmptyHeader": "twistmq.broker.wire.header",
+    "EmptyHeader": "twistmq.protocol.header",
     "Handled": "twistmq.broker.remoting.messages",
     "Histogram": "twistmq.broker.observe.metrics",
     "IAccessValidator": "twistmq.broker.interfaces",
@@ -115,27 +116,27 @@ _HOMES = {
     "IRunValidator": "twistmq.broker.interfaces",
     "ITimedDelivery": "twistmq.broker.interfaces",
     "ITransactionService": "twistmq.broker.interfaces",
-    "MessageRecord": "twistmq.broker.wire.record",
+    "MessageRecord": "twistmq.protocol.record",
     "MetricFamily": "twistmq.broker.observe.metrics",
     "NameServer": "twistmq.broker.plugin.protocols",
     "PeriodicTask": "twistmq.broker.scheduling.periodic",
     "Reply": "twistmq.broker.remoting.messages",
     "Request": "twistmq.broker.remoting.messages",
-    "RequestCode": "twistmq.broker.codes",
+    "RequestCode": "twistmq.protocol.codes",
     "RequestHandler": "twistmq.broker.remoting.messages",
-    "RequestRefused": "twistmq.broker.errors",
-    "ResponseCode": "twistmq.broker.codes",
+    "RequestRefused": "twistmq.protocol.errors",
+    "ResponseCode": "twistmq.protocol.codes",
     "SendBatch": "twistmq.broker.request.send_context",
     "Setting": "twistmq.broker.config.settings",
     "SettingCheck": "twistmq.broker.config.settings",
     "Settings": "twistmq.broker.config.settings",
     "SettingsError": "twistmq.broker.errors",
-    "StoreError": "twistmq.broker.errors",
-    "StoredMessage": "twistmq.broker.wire.record",
-    "decode_record": "twistmq.broker.wire.record",
-    "format_properties": "twistmq.broker.wire.properties",
+    "StoreError": "twistmq.protocol.errors",
+    "StoredMessage": "twistmq.protocol.record",
+    "decode_record": "twistmq.protocol.record",
+    "format_properties": "twistmq.protocol.properties",
     "hookimpl": "twistmq.broker",
-    "parse_properties": "twistmq.broker.wire.properties",
+    "parse_properties": "twistmq.protocol.properties",
 }
 
 

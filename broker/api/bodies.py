@@ -5,7 +5,7 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     Body,
     BrokerStatsData,
     BrokerStatsItem,
@@ -56,8 +56,8 @@ from twistmq.broker.wire.bodies import (
     TopicStatsTable,
     UnlockBatchRequestBody,
 )
-from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
-from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
+from twistmq.protocol.bodies.body import DIALECT_SIZE_MAX
+from twistmq.protocol.bodies.rows import encode_with_rows, map_row
 
 __all__ = [
     "DIALECT_SIZE_MAX",

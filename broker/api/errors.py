@@ -5,13 +5,13 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
-from twistmq.broker.errors import (
+from twistmq.broker.errors import StoreFull
+from twistmq.protocol.errors import (
     HeaderError,
     MessageIllegal,
     RemotingError,
     RemotingTimeout,
     StoreDamaged,
-    StoreFull,
     WireError,
 )
 

@@ -5,8 +5,8 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
-from twistmq.broker.wire.headers import offset
-from twistmq.broker.wire.headers.admin import (
+from twistmq.protocol.headers import offset
+from twistmq.protocol.headers.admin import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
     GetBrokerConfigResponseHeader,
@@ -17,7 +17,7 @@ from twistmq.broker.wire.headers.admin import (
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -25,16 +25,16 @@ from twistmq.broker.wire.headers.client import (
     GetProducerConnectionListRequestHeader,
     ResetOffsetRequestHeader,
 )
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     GetBrokerMemberGroupRequestHeader,
     QueryDataVersionRequestHeader,
 )
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.headers.offset import (
     CloneGroupOffsetRequestHeader,
     QueryCorrectionOffsetHeader,
 )
-from twistmq.broker.wire.headers.pop import (
+from twistmq.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
@@ -46,12 +46,12 @@ from twistmq.broker.wire.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from twistmq.broker.wire.headers.query import (
+from twistmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.protocol.headers.query import (
     QueryConsumeQueueRequestHeader,
     ViewMessageRequestHeader,
 )
-from twistmq.broker.wire.headers.send import (
+from twistmq.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
@@ -62,7 +62,7 @@ from twistmq.broker.wire.headers.send import (
     SendMessageResponseHeader,
     SendRefusedResponseHeader,
 )
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
@@ -73,7 +73,7 @@ from twistmq.broker.wire.headers.topic import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from twistmq.broker.wire.headers.transaction import (
+from twistmq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,

@@ -5,7 +5,7 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
-from twistmq.broker.topic_names import (
+from twistmq.protocol.topic_names import (
     BROADCAST_GROUP_SUFFIX,
     CHECK_MAX_TIME_TOPIC,
     DLQ_GROUP_TOPIC_PREFIX,

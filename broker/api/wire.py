@@ -5,9 +5,9 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
-from twistmq.broker.wire import properties
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.command import (
+from twistmq.protocol import properties
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     VERSION,
@@ -15,7 +15,7 @@ from twistmq.broker.wire.command import (
     decode_command,
     encode_reply,
 )
-from twistmq.broker.wire.flags import (
+from twistmq.protocol.flags import (
     MASTER_ID,
     PERM_READ,
     PERM_READ_WRITE,
@@ -24,13 +24,13 @@ from twistmq.broker.wire.flags import (
     PULL_SUSPEND,
     UNIT_SUB,
 )
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, Frame, encode_frame
-from twistmq.broker.wire.frame_peek import BINARY_BEGIN, sketch
-from twistmq.broker.wire.header import Int32, Int64
-from twistmq.broker.wire.json_writer import encode_pretty_row
-from twistmq.broker.wire.lazy_properties import LazyProperties
-from twistmq.broker.wire.message_id import offset_message_id, parse_offset_message_id
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, Frame, encode_frame
+from twistmq.protocol.frame_peek import BINARY_BEGIN, sketch
+from twistmq.protocol.header import Int32, Int64
+from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.lazy_properties import LazyProperties
+from twistmq.protocol.message_id import offset_message_id, parse_offset_message_id
+from twistmq.protocol.properties import (
     DELAY,
     NAME_VALUE_SEPARATOR,
     RETRY_TOPIC,
@@ -42,7 +42,7 @@ from twistmq.broker.wire.properties import (
     java_string_hash,
     tags_code,
 )
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     PHYSICAL_OFFSET_POSITION,
     PROPERTIES_LENGTH_MAX,
     QUEUE_OFFSET_POSITION,
@@ -59,7 +59,7 @@ from twistmq.broker.wire.record import (
     record_again,
     utf8,
 )
-from twistmq.broker.wire.signature import ACCESS_KEY, Signer
+from twistmq.protocol.signature import ACCESS_KEY, Signer
 
 __all__ = [
     "ACCESS_KEY",

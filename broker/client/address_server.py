@@ -17,12 +17,8 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
 from twistmq.broker.client.cancellable_wait import BoundedQuestion
-from twistmq.broker.errors import (
-    RemotingConnectError,
-    RemotingError,
-    RemotingTooLong,
-)
-from twistmq.broker.wire.addresses import ANSWER_SIZE_MAX, addresses_of_answer
+from twistmq.protocol.addresses import ANSWER_SIZE_MAX, addresses_of_answer
+from twistmq.protocol.errors import RemotingConnectError, RemotingError, RemotingTooLong
 
 __all__ = ["AddressServer"]
 

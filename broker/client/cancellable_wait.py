@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.errors import RemotingError, RemotingTimeout
+from twistmq.protocol.errors import RemotingError, RemotingTimeout
 
 __all__ = ["BoundedQuestion"]
 

@@ -14,8 +14,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from twistmq.broker.client.cancellable_wait import BoundedQuestion
-from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
-from twistmq.broker.wire.addresses import split_address
+from twistmq.protocol.addresses import split_address
+from twistmq.protocol.errors import RemotingConnectError, RemotingTimeout
 
 __all__ = ["NameLookup", "look_up"]
 

@@ -22,19 +22,19 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingTimeout, RequestRefused
 from twistmq.broker.scheduling.soon import Soon
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ClusterInfo,
     DataVersion,
     KVTable,
     TopicRouteData,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.namesrv import (
     GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,

@@ -16,17 +16,17 @@ from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorT
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
 from twistmq.broker.net.closing import close_connection
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Channel
-from twistmq.broker.wire.addresses import split_address
-from twistmq.broker.wire.command import VERSION, RemotingCommand
-from twistmq.broker.wire.header import CommandHeader, ext_fields_of
-from twistmq.broker.wire.signature import Credentials, signed_fields
+from twistmq.protocol.addresses import split_address
+from twistmq.protocol.command import VERSION, RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError, RemotingTimeout
+from twistmq.protocol.header import CommandHeader, ext_fields_of
+from twistmq.protocol.signature import Credentials, signed_fields
 
 if TYPE_CHECKING:
     from twistmq.broker.net.tls import TlsClient

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import StoreDamaged
+from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["is_locked", "is_own_store", "lock_holder", "nearest_folder", "not_writable",
            "require_size"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.topic_names import FILE_NAME_SIZE_MAX, can_be_directory
+from twistmq.protocol.topic_names import FILE_NAME_SIZE_MAX, can_be_directory
 
 if TYPE_CHECKING:
     from twistmq.broker.plugin.hooks import Hooks

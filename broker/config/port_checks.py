@@ -9,7 +9,7 @@ from typing import Final
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
-from twistmq.broker.errors import BrokerError
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["LISTENING", "cannot_listen", "ports_of", "require_address", "require_number",
            "require_port", "try_to_bind"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.properties_file import decode_properties, parse_properties
 from twistmq.broker.config.settings import Settings, SettingValue
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.remoting.messages import Reply
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused
 
 __all__ = ["change_settings", "changed_reply"]
 

@@ -29,8 +29,9 @@ from twistmq.broker.edge.address_server_url import (
     address_server_url,
     asks_address_server,
 )
-from twistmq.broker.errors import BrokerError, SettingsError, SettingUnavailable, StoreError
+from twistmq.broker.errors import SettingsError, SettingUnavailable
 from twistmq.broker.net.tls_options import tls_notices
+from twistmq.protocol.errors import BrokerError, StoreError
 
 __all__ = [
     "DURABILITY_MARK",

@@ -28,7 +28,6 @@ from twistmq.broker.edge.name_server_list import NameServerList
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.edge.reactor_host import ReactorHost
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.namesrv.requests import NameServer
@@ -48,6 +47,7 @@ from twistmq.broker.scheduling.soon import Soon
 from twistmq.broker.scheduling.steady_clock import TICK_MS
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["BrokerService"]
 

@@ -26,9 +26,9 @@ from twistmq.broker.edge.address_server_url import (
     asks_address_server,
     looks_names_up,
 )
-from twistmq.broker.errors import RemotingError
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.soon import Soon
+from twistmq.protocol.errors import RemotingError
 
 if TYPE_CHECKING:
     from twistmq.broker.client.address_server import AddressServer

@@ -14,7 +14,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.clock import (
     connections_max,
@@ -26,7 +25,6 @@ from twistmq.broker.edge.clock import (
 )
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.edge.worker_threads import WorkerThreads
-from twistmq.broker.errors import RemotingError
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.net.factory import RemotingFactory, StallWatch
 from twistmq.broker.net.limits import ConnectionCount
@@ -39,7 +37,9 @@ from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.steady_clock import TICK_MS, SteadyClock
-from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import RemotingError
+from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 __all__ = ["NamesrvService"]
 

@@ -10,10 +10,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.net.factory import StallWatch
 from twistmq.broker.observe.log_rate import Outage
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["PeriodicService"]
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from twistmq.broker.interfaces import OpenHttpPort, OpenPort
     from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.net.stream_ports import StreamPorts
-    from twistmq.broker.wire.bodies import TopicRouteData
-    from twistmq.broker.wire.command import RemotingCommand
-    from twistmq.broker.wire.header import CommandHeader
+    from twistmq.protocol.bodies import TopicRouteData
+    from twistmq.protocol.command import RemotingCommand
+    from twistmq.protocol.header import CommandHeader
 
 __all__ = ["ReactorHost"]
 

@@ -24,11 +24,12 @@ from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.boot import log_folder
 from twistmq.broker.edge.logs import level_filter
-from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.remoting.host_address import resolved
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.store_recovery import require_commit_log
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["PORTS", "STORE", "broker_host_checks", "namesrv_host_checks"]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from twistmq.broker.edge import boot
-from twistmq.broker.errors import StoreError
+from twistmq.protocol.errors import StoreError
 
 if TYPE_CHECKING:
     from twistmq.broker.store.inspect.dump import Wanted

@@ -12,29 +12,25 @@ from typing import Final
 import msgspec
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.constants import (
-    DATA_VERSION_SIZE_MAX,
-    KV_REPLY_SIZE_MAX,
-    SINGLE_TOPIC_SIZE_MAX,
-)
-from twistmq.broker.errors import RequestRefused
+from twistmq.broker.constants import KV_REPLY_SIZE_MAX, SINGLE_TOPIC_SIZE_MAX
 from twistmq.broker.namesrv.changes import Changes
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.namesrv.route_info import RouteInfoManager
 from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from twistmq.broker.wire.bodies.registration import decoding_topics
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.bodies.registration import decoding_topics
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.frame import FRAME_SIZE_MAX
+from twistmq.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     BrokerHeartbeatRequestHeader,
@@ -48,6 +44,7 @@ from twistmq.broker.wire.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from twistmq.protocol.limits import DATA_VERSION_SIZE_MAX
 
 __all__ = ["FILTER_SERVERS_VERSION_MIN", "BrokerRequests", "ZonedRegisterBrokerRequestHeader"]
 

@@ -18,13 +18,13 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import CHANGES_BYTES_FREE, CHANGES_BYTES_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.messages import Channel, Handled, Reply, now_or_later
 from twistmq.broker.scheduling.scheduler import Scheduler
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 __all__ = ["Changes"]
 

@@ -23,12 +23,12 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import KV_ENTRY_BYTES, KV_NAME_SIZE_MAX
-from twistmq.broker.errors import RequestRefused, StoreError, WireError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.wire.bodies import Body, KVTable
+from twistmq.protocol.bodies import Body, KVTable
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused, StoreError, WireError
 
 __all__ = ["ORDER_TOPIC_NAMESPACE", "KVConfig"]
 

@@ -9,21 +9,17 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twistmq.broker.constants import (
-    BROKERS_OF_NAME_MAX,
-    FILTER_SERVERS_MAX,
-    ROUTE_TEXT_SIZE_MAX,
-    TOPIC_QUEUES_MAX,
-)
+from twistmq.broker.constants import BROKERS_OF_NAME_MAX, TOPIC_QUEUES_MAX
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.namesrv.route_tables import PART_COUNT, BrokerKey, RouteTables
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     QueueData,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
-from twistmq.broker.wire.flags import MASTER_ID, PERM_WRITE
+from twistmq.protocol.flags import MASTER_ID, PERM_WRITE
+from twistmq.protocol.limits import FILTER_SERVERS_MAX, ROUTE_TEXT_SIZE_MAX
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

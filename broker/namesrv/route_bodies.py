@@ -14,16 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
-from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.namesrv.route_views import LONG_COUNT, RouteViews
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import (
     ClusterInfo,
     TopicList,
     TopicQueueMappingInfo,
     TopicRouteData,
 )
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.protocol.errors import ReplyTooLong
+from twistmq.protocol.frame import FRAME_SIZE_MAX
 
 __all__ = ["BODY_SIZE_MAX", "check_size", "cluster_info_body", "route_body", "topic_list_body"]
 

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, ROUTE_TEXT_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
+from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX
 from twistmq.broker.namesrv.registration import (
     MasterOfGroup,
     Registration,
@@ -31,9 +29,12 @@ from twistmq.broker.namesrv.registration import (
 )
 from twistmq.broker.namesrv.route_tables import BrokerKey, BrokerLive, RouteTables
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
-from twistmq.broker.wire.bodies import DataVersion, QueueData
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.protocol.bodies import DataVersion, QueueData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.protocol.limits import ROUTE_TEXT_SIZE_MAX
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

@@ -10,9 +10,7 @@ from typing import Any
 
 import msgspec
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.route_bodies import (
     check_size,
@@ -28,19 +26,21 @@ from twistmq.broker.namesrv.route_views import (
 from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import LongAnswers, Work
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
-from twistmq.broker.topic_names import APPLY_TOPIC_SUGGESTION
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     GetBrokerMemberGroupResponseBody,
     TopicList,
     wants_standard_json,
 )
-from twistmq.broker.wire.flags import UNIT, UNIT_SUB
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.flags import UNIT, UNIT_SUB
+from twistmq.protocol.header import EmptyHeader
+from twistmq.protocol.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicsByClusterRequestHeader,
 )
+from twistmq.protocol.topic_names import APPLY_TOPIC_SUGGESTION
 
 __all__ = ["RouteRequests", "ZonedGetRouteInfoRequestHeader"]
 

@@ -38,8 +38,8 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.namesrv.room import RouteRoom, host_of
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
-from twistmq.broker.wire.bodies import BrokerData, DataVersion, QueueData, TopicQueueMappingInfo
-from twistmq.broker.wire.flags import PERM_READ, PERM_WRITE
+from twistmq.protocol.bodies import BrokerData, DataVersion, QueueData, TopicQueueMappingInfo
+from twistmq.protocol.flags import PERM_READ, PERM_WRITE
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

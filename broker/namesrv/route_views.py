@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
-from twistmq.broker.constants import FILTER_SERVERS_MAX
 from twistmq.broker.namesrv.route_tables import PART_COUNT, BrokerKey, RouteTables
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     BrokerData,
     BrokerMemberGroup,
     ClusterInfo,
     QueueData,
     TopicRouteData,
 )
-from twistmq.broker.wire.flags import MASTER_ID, PERM_WRITE
+from twistmq.protocol.flags import MASTER_ID, PERM_WRITE
+from twistmq.protocol.limits import FILTER_SERVERS_MAX
 
 __all__ = ["LONG_COUNT", "RouteViews", "filter_by_zone"]
 

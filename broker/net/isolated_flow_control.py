@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from twistmq.broker.interfaces import IFlowControl, WaitingRequests
 from twistmq.broker.plugin.discovery import FAULTS
-from twistmq.broker.wire.frame import Frame
+from twistmq.protocol.frame import Frame
 
 __all__ = ["IsolatedFlowControl"]
 

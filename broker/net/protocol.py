@@ -36,12 +36,6 @@ from twistmq.broker.constants import (
     WAITING_BYTES_TOTAL_MAX,
     WRITE_STALL_MAX_MS,
 )
-from twistmq.broker.errors import (
-    HeaderError,
-    RemotingSendError,
-    RemotingTimeout,
-    RemotingTooLong,
-)
 from twistmq.broker.net.protocol_detection import FirstBytes
 from twistmq.broker.net.run_queue import (
     READ_SIZE,
@@ -50,10 +44,11 @@ from twistmq.broker.net.run_queue import (
     WaitingFrames,
 )
 from twistmq.broker.net.slices import JOINING_FRAMES_MAX, Slice
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, Frame, FrameDecoder
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.record import host_bytes
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.errors import HeaderError, RemotingSendError, RemotingTimeout, RemotingTooLong
+from twistmq.protocol.frame import FRAME_SIZE_MAX, Frame, FrameDecoder
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.record import host_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.net.isolated_flow_control import IsolatedFlowControl
 from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Connection, Slice, SliceBatch
-from twistmq.broker.wire.frame import Frame
+from twistmq.protocol.frame import Frame
 
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import IFlowControl

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from twistmq.broker.remoting.dispatcher import Head
-from twistmq.broker.wire.frame import Frame
+from twistmq.protocol.frame import Frame
 
 __all__ = ["JOINING_FRAMES_MAX", "PIECE_FRAMES_MAX", "Connection", "Port", "Slice", "SliceBatch"]
 

@@ -17,10 +17,11 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twistmq.broker.errors import RemotingConnectError, RemotingError, SettingsError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.tls import StreamTls
+from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 __all__ = ["StreamPort", "StreamPorts"]
 

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import RemotingConnectError, SettingsError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
 from twistmq.broker.net.proxy_protocol import proxy_stage
 from twistmq.broker.net.tls_layer import TlsLayer
@@ -36,7 +36,8 @@ from twistmq.broker.net.tls_options import (
 )
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.wire.addresses import split_address
+from twistmq.protocol.addresses import split_address
+from twistmq.protocol.errors import RemotingConnectError
 
 if TYPE_CHECKING:
     from twistmq.broker.net.protocol import RemotingProtocol

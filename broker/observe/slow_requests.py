@@ -15,15 +15,15 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.constants import HEADER_SIZE_MAX
-from twistmq.broker.errors import HeaderError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.remoting.messages import AnyHandler, Request
-from twistmq.broker.wire.command import decode_command
-from twistmq.broker.wire.frame import Frame
-from twistmq.broker.wire.frame_peek import sketch
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command
+from twistmq.protocol.errors import HeaderError
+from twistmq.protocol.frame import Frame
+from twistmq.protocol.frame_peek import sketch
 
 __all__ = ["SLOW_REQUEST_SETTING", "SlowRequests"]
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from twistmq.broker.constants import STATISTICS_MAX
 from twistmq.broker.store.consume_queue import ConsumeQueue
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["DAY_SECONDS", "HOUR_SECONDS", "MINUTE_SECONDS", "SAMPLE_PERIOD_MS",
            "WINDOWS_SECONDS", "BrokerStats", "Sums", "Window"]

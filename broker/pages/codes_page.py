@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from twistmq.broker.codes import REFUSED, RequestCode, ResponseCode
 from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.remoting.messages import AnyHandler
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer
+from twistmq.protocol.codes import REFUSED, RequestCode, ResponseCode
 
 __all__ = ["codes_page", "servers"]
 
@@ -27,7 +27,7 @@ stands here. "Not on VIP": the port two below the main one does not serve it. A 
 64 KiB, or a body, is refused with INVALID_PARAMETER, of a send with MESSAGE_ILLEGAL, where no other
 bound stands here.
 
-This page is written by `python -m twistmq.broker.pages.codes_page` from `broker/codes.py`, the
+This page is written by `python -m twistmq.broker.pages.codes_page` from `protocol/codes.py`, the
 tables of request handlers, and `tests/code_tests.py`; paths of tests are below `tests`.
 
 ## Request codes

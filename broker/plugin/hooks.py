@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import CancelledError, maybeDeferred
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Setting, SettingCheck, Settings
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.observe.supervisor_pages import SupervisorPages
@@ -29,6 +28,8 @@ from twistmq.broker.plugin.registry import Implementation, PluginRegistry
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.request.synced_table import SyncedTable
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused, StoreError
 
 if TYPE_CHECKING:
     import click
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.stored_records import TagsCode
-    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.protocol.bodies import TopicConfigSerializeWrapper
+    from twistmq.protocol.record import MessageRecord
 
 __all__ = ["Hooks"]
 

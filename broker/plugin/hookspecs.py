@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     import click
 
     from twistmq.broker.config.settings import Setting, SettingCheck, Settings
-    from twistmq.broker.errors import BrokerError
     from twistmq.broker.interfaces import (
         IAccessValidator,
         IBroadcastOffsets,
@@ -64,8 +63,9 @@ if TYPE_CHECKING:
     from twistmq.broker.scheduling.periodic import PeriodicTask
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.stored_records import TagsCode
-    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.protocol.bodies import TopicConfigSerializeWrapper
+    from twistmq.protocol.errors import BrokerError
+    from twistmq.protocol.record import MessageRecord
 
 
 # --- 1. declarations ---------------------------------------------------------------------

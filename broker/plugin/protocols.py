@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from twistmq.broker.client.name_servers import Registered
     from twistmq.broker.config.settings import Settings
-    from twistmq.broker.errors import BrokerError
     from twistmq.broker.host import Host
     from twistmq.broker.identity import Identity
     from twistmq.broker.interfaces import ITransactionService, ServeHttp
@@ -39,9 +38,10 @@ if TYPE_CHECKING:
     from twistmq.broker.scheduling.scheduler import Lane, Scheduler
     from twistmq.broker.scheduling.steady_clock import SteadyClock
     from twistmq.broker.store.message_store import MessageStore
-    from twistmq.broker.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
-    from twistmq.broker.wire.message_id import UniqueIdMaker
-    from twistmq.broker.wire.record import MessageRecord, StoredMessage
+    from twistmq.protocol.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
+    from twistmq.protocol.errors import BrokerError
+    from twistmq.protocol.message_id import UniqueIdMaker
+    from twistmq.protocol.record import MessageRecord, StoredMessage
 
 __all__ = ["Broker", "NameServer", "Server"]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pluggy
 from twisted.logger import Logger
 
-from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.plugin.checks import (
     misfit,
@@ -22,6 +22,7 @@ from twistmq.broker.plugin.checks import (
 )
 from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.plugin.hook_kinds import KINDS
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["Implementation", "PluginRegistry"]
 

@@ -22,14 +22,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import REFUSED, ResponseCode
 from twistmq.broker.constants import (
     BODY_SIZE_MAX,
     DECODED_BYTES_PER_BYTE,
     HEADER_SIZE_MAX,
     HELD_REQUEST_BYTES,
 )
-from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
 from twistmq.broker.interfaces import IClientValidator, IResourceValidator, IRunValidator
 from twistmq.broker.remoting.messages import (
     AnyHandler,
@@ -41,16 +39,18 @@ from twistmq.broker.remoting.messages import (
     UnmadeReplies,
 )
 from twistmq.broker.remoting.request_runs import read_run
-from twistmq.broker.wire.command import (
+from twistmq.protocol.codes import REFUSED, ResponseCode
+from twistmq.protocol.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     RemotingCommand,
     encode_reply,
 )
-from twistmq.broker.wire.field_sets import ReadRequest
-from twistmq.broker.wire.frame import Frame
-from twistmq.broker.wire.frame_peek import Sketch, sketch
-from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
+from twistmq.protocol.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
+from twistmq.protocol.field_sets import ReadRequest
+from twistmq.protocol.frame import Frame
+from twistmq.protocol.frame_peek import Sketch, sketch
+from twistmq.protocol.request_reader import RequestReader, SignedRequestReader
 
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import IAccessValidator

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from twistmq.broker.remoting.request import Request
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.protocol.header import CommandHeader
 
 __all__ = ["forwarded"]
 

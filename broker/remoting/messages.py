@@ -3,7 +3,7 @@
 A handler is a plain function. It gets a :class:`Request` and returns one of these: a
 :class:`Reply`; a Deferred of a Reply that is not yet known (long poll); a :class:`DeferredReply`
 that is known but must wait (flush); None if the request has no reply.
-To refuse, it raises a :class:`~twistmq.broker.errors.BrokerError`.
+To refuse, it raises a :class:`~twistmq.protocol.errors.BrokerError`.
 
 Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
 """
@@ -18,13 +18,13 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
-from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.remoting.request import Request
-from twistmq.broker.wire.command import RemotingCommand, encode_reply
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
-from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_reply
+from twistmq.protocol.errors import ReplyTooLong
+from twistmq.protocol.frame import FRAME_SIZE_MAX
+from twistmq.protocol.header import CommandHeader, EmptyHeader
 
 __all__ = ["AnyHandler", "Channel", "DeferredReply", "Handled", "Reply", "Request",
            "RequestHandler", "UnmadeReplies", "defer_until", "now_or_later", "reply_too_long"]

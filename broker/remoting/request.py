@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.field_sets import HeaderTexts
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.field_sets import HeaderTexts
+from twistmq.protocol.header import CommandHeader
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import HeaderError
 from twistmq.broker.remoting.request import Request
-from twistmq.broker.wire.big_endian import uint16_at
-from twistmq.broker.wire.binary_header import NO_NUMBER, plain_number
-from twistmq.broker.wire.command import RESPONSE_FLAG, RemotingCommand
-from twistmq.broker.wire.field_sets import HeaderTexts, ReadRequest
-from twistmq.broker.wire.frame import ROCKETMQ, Frame
-from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
-from twistmq.broker.wire.record import utf8
-from twistmq.broker.wire.request_reader import RequestReader, json_start
-from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, Signer
+from twistmq.protocol.big_endian import uint16_at
+from twistmq.protocol.binary_header import NO_NUMBER, plain_number
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RESPONSE_FLAG, RemotingCommand
+from twistmq.protocol.errors import HeaderError
+from twistmq.protocol.field_sets import HeaderTexts, ReadRequest
+from twistmq.protocol.frame import ROCKETMQ, Frame
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
+from twistmq.protocol.record import utf8
+from twistmq.protocol.request_reader import RequestReader, json_start
+from twistmq.protocol.signature import ACCESS_KEY, SIGNATURE, Signer
 
 if TYPE_CHECKING:
     # Only mypyc reads it: machine integers read lengths faster.

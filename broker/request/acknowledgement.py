@@ -18,9 +18,9 @@ from itertools import count
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 __all__ = ["Acknowledgement", "Stage"]
 

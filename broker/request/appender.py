@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.request.acknowledgement import Acknowledgement
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.errors import BrokerError, StoreError
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["Appender", "Escape"]
 

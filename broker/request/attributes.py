@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 __all__ = ["BATCH_QUEUE", "CLEAN_UP", "GROUP_ATTRIBUTES", "QUEUE_TYPE", "TOPIC_ATTRIBUTES",
            "Attribute", "alter_attributes", "parse_attribute_changes"]

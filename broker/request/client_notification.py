@@ -5,9 +5,9 @@ Source: ConsumerIdsChangeListener, Broker2Client.notifyConsumerIdsChanged @5.3.3
 
 from __future__ import annotations
 
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.request.client_table import ChangeKind, ClientChange, ClientTable
-from twistmq.broker.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 
 __all__ = ["notify_members"]
 

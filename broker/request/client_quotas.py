@@ -13,7 +13,6 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
     CLIENT_ID_LENGTH_MAX,
     CLIENTS_BYTES_TOTAL_MAX,
@@ -21,10 +20,11 @@ from twistmq.broker.constants import (
     CONNECTION_CLIENT_BYTES_MAX,
     EXPRESSION_LENGTH_MAX,
 )
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.request.filters import is_tag_type
-from twistmq.broker.topic_names import GROUP_LENGTH_MAX
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from twistmq.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.topic_names import GROUP_LENGTH_MAX
 
 __all__ = ["ClientSpace", "GroupKey", "consumer_key", "consumer_size", "producer_key",
            "producer_size"]

@@ -12,10 +12,8 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.host import Host
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
@@ -23,20 +21,22 @@ from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import FilterLanguages, is_tag_type
 from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.tables import Tables
-from twistmq.broker.topic_names import retry_topic
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
 )
-from twistmq.broker.wire.flags import PERM_READ, PERM_WRITE, UNIT_SUB
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.flags import PERM_READ, PERM_WRITE, UNIT_SUB
+from twistmq.protocol.header import EmptyHeader
+from twistmq.protocol.headers.client import (
     GetConsumerListByGroupRequestHeader,
     HeartbeatResponseHeader,
     UnregisterClientRequestHeader,
 )
+from twistmq.protocol.topic_names import retry_topic
 
 __all__ = ["ClientRequests"]
 

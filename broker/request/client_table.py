@@ -23,7 +23,7 @@ from twistmq.broker.request.client_quotas import (
     producer_size,
 )
 from twistmq.broker.request.filters import MadeFilters
-from twistmq.broker.wire.bodies import ConsumerData, MessageModel, SubscriptionData
+from twistmq.protocol.bodies import ConsumerData, MessageModel, SubscriptionData
 
 __all__ = ["ChangeKind", "Client", "ClientChange", "ClientTable", "ConsumerGroup"]
 

@@ -11,20 +11,20 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
-from twistmq.broker.errors import WireError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID
-from twistmq.broker.topic_names import is_light
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     DataVersion,
     LmqConsumerOffsetSerializeWrapper,
 )
-from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
-from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.protocol.bodies.rows import encode_with_rows, map_row
+from twistmq.protocol.errors import WireError
+from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.topic_names import is_light
 
 __all__ = ["ConsumerOffsetTable", "LmqConsumerOffsetTable"]
 

@@ -15,15 +15,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import EXPRESSION_LENGTH_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
 from twistmq.broker.store.message_store import MessageFilter
-from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.lazy_properties import LazyProperties
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.broker.wire.record import MessageRecord, properties_text
+from twistmq.protocol.bodies import SubscriptionData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.lazy_properties import LazyProperties
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.record import MessageRecord, properties_text
 
 __all__ = ["MATCH_ALL", "TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter",
            "TagFilter", "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.errors import BrokerError, CopiedError
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, defer_until
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.wire.batch import BATCH_COUNT_MAX, decode_batch_part, too_many
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.batch import BATCH_COUNT_MAX, decode_batch_part, too_many
+from twistmq.protocol.errors import BrokerError, CopiedError
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import MessageRecord
 
 if TYPE_CHECKING:
     from twistmq.broker.request.send import SendRequests

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.messages import Channel, Handled, Reply, now_or_later
 from twistmq.broker.scheduling.scheduler import Scheduler
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 __all__ = ["LongAnswers", "Work"]
 

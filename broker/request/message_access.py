@@ -10,9 +10,9 @@ from typing import Any
 
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Request
-from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
-from twistmq.broker.wire.properties import REAL_TOPIC
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.properties import REAL_TOPIC
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import SEND_FORBIDDEN_TOPICS
 
 __all__ = ["require_readable"]
 

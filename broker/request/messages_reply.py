@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twistmq.broker.remoting.messages import Reply, reply_too_long
-from twistmq.broker.wire.command import encode_reply_start
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.protocol.command import encode_reply_start
+from twistmq.protocol.frame import FRAME_SIZE_MAX
+from twistmq.protocol.header import CommandHeader
 
 __all__ = ["MessagesReply"]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.tables import Tables
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers import offset as headers
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.header import EmptyHeader
+from twistmq.protocol.headers import offset as headers
 
 __all__ = ["OffsetRequests"]
 

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.json_writer import join_pretty_rows, pretty_rows
+from twistmq.protocol.bodies import Body
+from twistmq.protocol.json_writer import join_pretty_rows, pretty_rows
 
 __all__ = ["FileRows", "Persistable", "SavedTable", "Saving", "with_rows"]
 

@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.request.persisted_table import Persistable, SavedTable
 from twistmq.broker.scheduling.scheduler import Lane
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["SAVE_PERIOD_MS", "TableSaves"]
 

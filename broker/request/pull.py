@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.host import Host
 from twistmq.broker.identity import Identity
 from twistmq.broker.observe.log_rate import LineRate
@@ -33,13 +31,10 @@ from twistmq.broker.store.message_store import (
     MessageStore,
 )
 from twistmq.broker.tables import Tables
-from twistmq.broker.topic_names import (
-    LMQ_PREFIX,
-    SAME_GROUP_SUGGESTION,
-    is_light,
-)
-from twistmq.broker.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
-from twistmq.broker.wire.flags import (
+from twistmq.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.flags import (
     MASTER_ID,
     PERM_READ,
     PULL_CLASS_FILTER,
@@ -47,10 +42,15 @@ from twistmq.broker.wire.flags import (
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
 )
-from twistmq.broker.wire.headers.pull import (
+from twistmq.protocol.headers.pull import (
     PullForbiddenResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+)
+from twistmq.protocol.topic_names import (
+    LMQ_PREFIX,
+    SAME_GROUP_SUGGESTION,
+    is_light,
 )
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageFilter, MessageStore
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["PullHold"]
 

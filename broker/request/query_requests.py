@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import LongAnswers, Work
 from twistmq.broker.request.message_access import require_readable
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.wire.headers.query import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.query import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.record import decode_record
 
 __all__ = ["QueryRequests"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.topic_names import (
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     GROUP_LENGTH_MAX,
     SUBSCRIPTION_GROUP_SUGGESTION,
@@ -14,7 +14,7 @@ from twistmq.broker.topic_names import (
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Request
-    from twistmq.broker.wire.bodies import TopicConfig
+    from twistmq.protocol.bodies import TopicConfig
 
 __all__ = ["no_group", "no_queue", "no_topic"]
 

@@ -16,18 +16,9 @@ from typing import Final, cast
 
 from twisted.internet.defer import Deferred, fail
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.errors import (
-    BrokerError,
-    LightQueuesFull,
-    MessageIllegal,
-    RequestRefused,
-    StoreClosed,
-    StoreFull,
-    StoreGone,
-)
+from twistmq.broker.errors import LightQueuesFull, StoreClosed, StoreFull, StoreGone
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.providers import Providers
@@ -49,26 +40,28 @@ from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.tables import Tables
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.batch import decode_batch, is_longer_batch
-from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
-from twistmq.broker.wire.flags import PERM_WRITE
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
-from twistmq.broker.wire.headers.send import (
+from twistmq.protocol import properties as names
+from twistmq.protocol.batch import decode_batch, is_longer_batch
+from twistmq.protocol.bodies import TopicConfig, TopicFilterType
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, MessageIllegal, RequestRefused
+from twistmq.protocol.flags import PERM_WRITE
+from twistmq.protocol.frame import FRAME_SIZE_MAX
+from twistmq.protocol.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
     SendRefusedResponseHeader,
 )
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import (
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.record import (
     SYS_INNER_BATCH,
     SYS_MULTI_TAGS,
     SYS_NEED_UNWRAP,
     MessageRecord,
 )
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.remoting.messages import (
     DeferredReply,
     Handled,
@@ -14,8 +13,9 @@ from twistmq.broker.remoting.messages import (
     UnmadeReplies,
 )
 from twistmq.broker.remoting.request_runs import send_outlines
-from twistmq.broker.wire.headers.send import SendMessageRequestHeader
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.headers.send import SendMessageRequestHeader
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["LazyBatch", "SendBatch", "SendRequest", "is_stored"]
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.remoting.request import Request
 from twistmq.broker.remoting.request_runs import UnreadSend
 from twistmq.broker.request.sent_topics import SentTopic, SentTopics
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed
-from twistmq.broker.wire.batch import count_batch
-from twistmq.broker.wire.command import ONEWAY_FLAG
-from twistmq.broker.wire.frame import JSON, encode_frame
-from twistmq.broker.wire.json_text import quoted, reply_format
-from twistmq.broker.wire.message_id import OFFSET_DIGITS, UniqueIdMaker, offset_message_id
-from twistmq.broker.wire.plain_properties import plain_keys
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.batch import count_batch
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import ONEWAY_FLAG
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.frame import JSON, encode_frame
+from twistmq.protocol.json_text import quoted, reply_format
+from twistmq.protocol.message_id import OFFSET_DIGITS, UniqueIdMaker, offset_message_id
+from twistmq.protocol.plain_properties import plain_keys
+from twistmq.protocol.properties import (
     CLUSTER,
     INNER_BASE,
     INNER_NUM,
@@ -38,7 +38,7 @@ from twistmq.broker.wire.properties import (
     parse_properties,
     tags_code,
 )
-from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord, utf8
+from twistmq.protocol.record import SYS_INNER_BATCH, MessageRecord, utf8
 
 __all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker", "queue_ids_of"]
 

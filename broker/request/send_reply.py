@@ -8,8 +8,6 @@ from typing import Any, Final, overload
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.remoting.messages import (
     DeferredReply,
     Handled,
@@ -18,11 +16,13 @@ from twistmq.broker.remoting.messages import (
     UnmadeReplies,
 )
 from twistmq.broker.request.send_record import StoredReplyMaker
-from twistmq.broker.wire.command import ONEWAY_FLAG
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import ONEWAY_FLAG
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["StoredReplies", "StoredReply", "settle"]
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.request.send_context import SendRequest
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
-from twistmq.broker.topic_names import (
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE, UNIT, UNIT_SUB
+from twistmq.protocol.headers.send import SendMessageRequestHeader
+from twistmq.protocol.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
     SUBSCRIPTION_GROUP_SUGGESTION,
     topic_fault,
 )
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.flags import PERM_READ_WRITE, PERM_WRITE, UNIT, UNIT_SUB
-from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 
 __all__ = ["SendTopics", "queue_refusal"]
 

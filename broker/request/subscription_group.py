@@ -11,29 +11,29 @@ from typing import Final
 from msgspec.structs import replace
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
-from twistmq.broker.errors import RequestRefused, WireError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.topic_names import (
+from twistmq.protocol.bodies import (
+    DataVersion,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from twistmq.protocol.bodies.rows import map_row
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused, WireError
+from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.topic_names import (
     GROUP_LENGTH_MAX,
     SYSTEM_GROUPS,
     group_fault,
     is_light,
     is_system_group,
 )
-from twistmq.broker.wire.bodies import (
-    DataVersion,
-    GroupRetryPolicy,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-)
-from twistmq.broker.wire.bodies.rows import map_row
-from twistmq.broker.wire.json_writer import encode_pretty_row
 
 __all__ = ["SubscriptionGroupTable", "row_size"]
 

@@ -14,8 +14,6 @@ from typing import Final
 from msgspec.structs import replace
 from twisted.logger import Logger
 
-from twistmq.broker import topic_names
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import (
     DELETED_TOPICS_MAX,
@@ -23,7 +21,6 @@ from twistmq.broker.constants import (
     TOPIC_ROWS_KEPT,
     TOPIC_ROWS_SIZE_MAX,
 )
-from twistmq.broker.errors import RequestRefused, WireError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
@@ -34,16 +31,19 @@ from twistmq.broker.request.attributes import (
 )
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.topic_names import can_be_directory, group_of_topic, retry_topic
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol import topic_names
+from twistmq.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
-from twistmq.broker.wire.flags import PERM_INHERIT, PERM_READ_WRITE
-from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.protocol.bodies.rows import encode_with_rows, map_row
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused, WireError
+from twistmq.protocol.flags import PERM_INHERIT, PERM_READ_WRITE
+from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.topic_names import can_be_directory, group_of_topic, retry_topic
 
 __all__ = ["TopicConfigTable", "is_batch_topic"]
 

@@ -12,25 +12,17 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import (
     TABLE_BODY_SIZE_MAX,
     TOPIC_QUEUES_MAX,
 )
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
 from twistmq.broker.request.attributes import parse_attribute_changes
 from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.tables import Tables
-from twistmq.broker.topic_names import (
-    group_fault,
-    is_system_topic,
-    retry_topic,
-    topic_fault,
-)
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     CreateTopicListRequestBody,
     DataVersion,
     SubscriptionGroupConfig,
@@ -38,12 +30,20 @@ from twistmq.broker.wire.bodies import (
     TopicConfig,
     TopicFilterType,
 )
-from twistmq.broker.wire.bodies.rows import encode_with_rows
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.bodies.rows import encode_with_rows
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.header import EmptyHeader
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
+)
+from twistmq.protocol.topic_names import (
+    group_fault,
+    is_system_topic,
+    retry_topic,
+    topic_fault,
 )
 
 __all__ = ["TopicRequests"]

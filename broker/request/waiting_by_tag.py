@@ -14,7 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from twistmq.broker.request.filters import TagFilter
 from twistmq.broker.store.get_message import MessageFilter
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["WaitingByTag", "index_size"]
 

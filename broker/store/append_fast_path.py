@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX, BatchQueue
 from twistmq.broker.store.consume_queue import (
     ENTRY,
@@ -26,8 +25,9 @@ from twistmq.broker.store.consume_queue import (
 )
 from twistmq.broker.store.index_tail import IndexTail
 from twistmq.broker.store.stored_records import TagsCode
-from twistmq.broker.wire.properties import INNER_BASE, java_string_hash, with_property
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.properties import INNER_BASE, java_string_hash, with_property
+from twistmq.protocol.record import (
     BLANK_SIZE_MIN,
     QUEUE_OFFSET_POSITION,
     STORE_TIMESTAMP_POSITION,

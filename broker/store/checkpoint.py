@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from twistmq.broker.constants import CHECKPOINT_MARGIN_MS, CHECKPOINT_SIZE_BYTES
-from twistmq.broker.errors import StoreDamaged
+from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["Checkpoint"]
 

@@ -13,9 +13,9 @@ from threading import Lock
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["CheckpointFile"]
 

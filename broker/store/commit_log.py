@@ -17,10 +17,11 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OPEN_LOG_FILES_MAX
-from twistmq.broker.errors import StoreDamaged, StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreDamaged, StoreError
+from twistmq.protocol.record import (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
     MAGIC_V1,

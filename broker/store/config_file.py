@@ -14,8 +14,8 @@ from typing import Protocol, Self, TypeVar
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged, StoreError, WireError
 from twistmq.broker.interfaces import IStoreIO
+from twistmq.protocol.errors import StoreDamaged, StoreError, WireError
 
 __all__ = ["ConfigFile", "SavedBody"]
 

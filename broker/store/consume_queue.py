@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.protocol.properties import java_string_hash
 
 __all__ = ["ENTRY", "ENTRY_SIZE", "FILLER", "FILLER_SIZE", "MISSING_MAX", "OFFSET_MAX",
            "ConsumeQueue"]

@@ -23,7 +23,7 @@ from typing import Final
 
 from zope.interface import implementer
 
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.regular_file import (
     NEW_FILE,
@@ -31,6 +31,7 @@ from twistmq.broker.store.regular_file import (
     read_regular,
     require_regular,
 )
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["DirectoryLock", "RealDisk", "RealFile"]
 

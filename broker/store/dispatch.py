@@ -31,7 +31,7 @@ from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import scan_log
 from twistmq.broker.store.stored_records import TagsCode, record_of, take_records
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry
+from twistmq.protocol.record import MessageRecord, StoredMessage, has_queue_entry
 
 __all__ = ["Dispatch"]
 

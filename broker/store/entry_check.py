@@ -28,8 +28,8 @@ from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery_fast_path import Ends, ReadEntries, skip_indexed_records
 from twistmq.broker.store.stored_records import message_count
-from twistmq.broker.wire.properties import TAGS
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.properties import TAGS
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["EntryCheck"]
 

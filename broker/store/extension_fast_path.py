@@ -22,7 +22,7 @@ from twistmq.broker.store.extension_unit import (
     encode_unit,
     is_address,
 )
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["UnitFiles", "extend_entries"]
 

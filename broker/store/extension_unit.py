@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 __all__ = [
     "ADDRESS_MAX",

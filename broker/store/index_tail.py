@@ -25,7 +25,7 @@ from array import array
 from collections.abc import Callable
 from typing import Final
 
-from twistmq.broker.wire.properties import java_hash_joined
+from twistmq.protocol.properties import java_hash_joined
 
 __all__ = [
     "HEADER",

@@ -17,23 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twistmq.broker.errors import LightQueuesFull, MessageIllegal
+from twistmq.broker.errors import LightQueuesFull
 from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import OFFSET_MAX, ConsumeQueue
 from twistmq.broker.store.queue_table import QueueTable
-from twistmq.broker.topic_names import (
-    LMQ_PREFIX,
-    allows_light_queues,
-    can_be_directory,
-    is_light,
-)
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     parse_properties,
     with_property,
 )
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
+from twistmq.protocol.topic_names import (
+    LMQ_PREFIX,
+    allows_light_queues,
+    can_be_directory,
+    is_light,
+)
 
 __all__ = ["LIGHT_QUEUE_ID", "LightQueues", "light_entries"]
 

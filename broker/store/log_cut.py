@@ -17,7 +17,6 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.store.commit_log import CommitLog
@@ -27,6 +26,7 @@ from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.raw_log import RawLog
 from twistmq.broker.store.upkeep import Upkeep
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["LogCut"]
 

@@ -24,13 +24,7 @@ from twistmq.broker.constants import (
     QUEUE_TAILS_TOTAL_BYTES_MAX,
     STORE_LOOK_INTERVAL_MS,
 )
-from twistmq.broker.errors import (
-    MessageIllegal,
-    StoreClosed,
-    StoreError,
-    StoreFull,
-    StoreGone,
-)
+from twistmq.broker.errors import StoreClosed, StoreFull, StoreGone
 from twistmq.broker.interfaces import IDirectoryLock, IStoreIO
 from twistmq.broker.store.append_fast_path import (
     EncodedRecords,
@@ -52,7 +46,8 @@ from twistmq.broker.store.store_parts import StoreParts, disk_ratios
 from twistmq.broker.store.store_recovery import StoreRecovery, require_commit_log
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.store.stored_records import TagsCode
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import MessageIllegal, StoreError
+from twistmq.protocol.record import (
     PHYSICAL_OFFSET_POSITION,
     RECORD_SIZE_MIN,
     MessageRecord,

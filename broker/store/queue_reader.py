@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET, BatchQueue
 from twistmq.broker.store.batch_reader import BatchReader
@@ -28,8 +27,9 @@ from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.read_fast_path import FILTERED, FOUND, REMOVED, collect_messages
 from twistmq.broker.store.settings import StoreSettings
-from twistmq.broker.wire.properties import index_keys
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.properties import index_keys
+from twistmq.protocol.record import decode_record
 
 __all__ = ["QueueReader"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import scan_log
+from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["compare_entries"]
 

@@ -14,7 +14,6 @@ from twistmq.broker.constants import (
     QUEUE_TAILS_FLUSH_BYTES,
     QUEUE_TAILS_FLUSH_BYTES_MAX,
 )
-from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.batch_files import BatchQueueFiles
@@ -23,8 +22,9 @@ from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.store.queue_sync import QueueSync
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire.record import topic_part
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged
+from twistmq.protocol.record import topic_part
+from twistmq.protocol.topic_names import can_be_directory
 
 __all__ = ["QueueTable"]
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.record_fault import record_fault
 from twistmq.broker.store.store_stats import StoreStats
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
     MAGIC_V1,

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.store.consume_queue import OFFSET_MAX
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire.big_endian import int32_at, int64_at, uint32_at
-from twistmq.broker.wire.record import (
+from twistmq.protocol.big_endian import int32_at, int64_at, uint32_at
+from twistmq.protocol.record import (
     BLANK_SIZE_MIN,
     BODY_POSITION,
     MAGIC_V1,
@@ -28,6 +27,7 @@ from twistmq.broker.wire.record import (
     SYS_STORE_HOST_V6,
     ends_after_body,
 )
+from twistmq.protocol.topic_names import can_be_directory
 
 if TYPE_CHECKING:
     # Only mypyc reads it: machine integers read lengths faster.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from twistmq.broker.interfaces import ReadMap
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, FILLER_SIZE
 from twistmq.broker.store.get_message import MessageFilter
-from twistmq.broker.wire.big_endian import int32_at, int64_at
+from twistmq.protocol.big_endian import int32_at, int64_at
 
 if TYPE_CHECKING:
     # Only mypyc reads it: machine integers make the loop faster.

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from twistmq.broker.store.consume_queue import OFFSET_MAX
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     BODY_POSITION,
     MAGIC_V2,
     PROPERTIES_LENGTH_MAX,
@@ -21,6 +20,7 @@ from twistmq.broker.wire.record import (
     SYS_STORE_HOST_V6,
     TOPIC_LENGTH_MAX,
 )
+from twistmq.protocol.topic_names import can_be_directory
 
 __all__ = ["record_fault"]
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.stored_records import may_be_torn
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,

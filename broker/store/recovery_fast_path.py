@@ -19,7 +19,7 @@ from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_unit import ADDRESS_MAX
 from twistmq.broker.store.index_tail import IndexTail
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     KEYS,
     TAGS,
@@ -28,7 +28,7 @@ from twistmq.broker.wire.properties import (
     pick_marks,
     pick_properties,
 )
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_POSITION,

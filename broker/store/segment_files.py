@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["OpenFiles", "list_segments", "segment_path", "sync_parents"]
 

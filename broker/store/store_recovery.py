@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
@@ -25,8 +24,9 @@ from twistmq.broker.store.recovery import (
     without_torn,
 )
 from twistmq.broker.store.settings import StoreSettings
-from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET
-from twistmq.broker.wire.record import MessageRecord, StoredMessage
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.properties import INNER_MULTI_QUEUE_OFFSET
+from twistmq.protocol.record import MessageRecord, StoredMessage
 
 __all__ = ["StoreRecovery", "require_commit_log"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX
-from twistmq.broker.wire.plain_properties import plain_keys
-from twistmq.broker.wire.properties import INNER_NUM, parse_properties
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.plain_properties import plain_keys
+from twistmq.protocol.properties import INNER_NUM, parse_properties
+from twistmq.protocol.record import (
     RECORD_SIZE_MIN,
     SYS_INNER_BATCH,
     MessageRecord,

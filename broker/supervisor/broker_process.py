@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.edge.boot import EXIT_FAILED
-from twistmq.broker.errors import BrokerError
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["BACK_OFF_FIRST", "BACK_OFF_MAX", "BrokerProcess", "StartFailed"]
 

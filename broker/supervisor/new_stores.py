@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 
 from twisted.logger import Logger
 
-from twistmq.broker import topic_names
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.supervisor.members import Member
-from twistmq.broker.wire.bodies import Body, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from twistmq.protocol import topic_names
+from twistmq.protocol.bodies import Body, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 
 __all__ = ["give_tables"]
 

@@ -29,8 +29,8 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import AnyHandler
-from twistmq.broker.wire.command import RemotingCommand, decode_command
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.protocol.command import RemotingCommand, decode_command
+from twistmq.protocol.frame import FrameDecoder
 
 __all__ = ["Conversation", "MemoryConnection", "make_server", "read_commands"]
 

@@ -25,10 +25,10 @@ from twistmq.broker.remoting.messages import Request
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.local_host import LocalHost
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import Frame, FrameDecoder
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.record import StoredMessage, decode_record, host_bytes
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.frame import Frame, FrameDecoder
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.record import StoredMessage, decode_record, host_bytes
 
 __all__ = ["KernelBox", "Peer", "SentRequest"]
 

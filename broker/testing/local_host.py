@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.scheduling.steady_clock import SteadyClock
+from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IProtocol, IProtocolFactory
 
     from twistmq.broker.interfaces import OpenHttpPort, OpenPort
-    from twistmq.broker.wire.bodies import TopicRouteData
-    from twistmq.broker.wire.command import RemotingCommand
-    from twistmq.broker.wire.header import CommandHeader
+    from twistmq.protocol.bodies import TopicRouteData
+    from twistmq.protocol.command import RemotingCommand
+    from twistmq.protocol.header import CommandHeader
 
 __all__ = ["LocalHost"]
 

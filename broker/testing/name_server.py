@@ -12,14 +12,14 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.config.setting_rows import namesrv_rows
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from twistmq.broker.wire.command import VERSION, RemotingCommand
-from twistmq.broker.wire.header import CommandHeader, ext_fields_of
+from twistmq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from twistmq.protocol.command import VERSION, RemotingCommand
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.header import CommandHeader, ext_fields_of
 
 __all__ = ["PortlessNameServer", "StillChannel", "make_registration"]
 

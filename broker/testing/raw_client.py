@@ -9,23 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import (
+from twistmq.client.connection import Connection
+from twistmq.client.core import outgoing, pulling
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.broker.wire.headers.send import (
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.properties import KEYS, TAGS, format_properties
-from twistmq.broker.wire.record import StoredMessage, records_of
-from twistmq.client.connection import Connection
-from twistmq.client.core import outgoing, pulling
+from twistmq.protocol.properties import KEYS, TAGS, format_properties
+from twistmq.protocol.record import StoredMessage, records_of
 
 __all__ = ["RawClient", "pull_header", "records_of", "send_header"]
 

@@ -14,12 +14,12 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store_model import Ending, ModelBroken, StoreModel
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import MessageRecord
 
 __all__ = ["SimulatedStore"]
 

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.testing.power_loss import PowerCut
 from twistmq.broker.testing.simulated_store import SimulatedStore
 from twistmq.broker.testing.store import inner_batch, message, small_settings
 from twistmq.broker.testing.store_model import Ending, Sent
-from twistmq.broker.wire.properties import INNER_MULTI_DISPATCH, with_property
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.properties import INNER_MULTI_DISPATCH, with_property
+from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
     MessageRecord,

@@ -19,9 +19,9 @@ from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
 from twistmq.broker.store.stored_records import TagsCode
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.properties import INNER_NUM, format_properties, index_keys, tags_code
-from twistmq.broker.wire.record import (
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.properties import INNER_NUM, format_properties, index_keys, tags_code
+from twistmq.protocol.record import (
     SYS_INNER_BATCH,
     SYS_NEED_UNWRAP,
     MessageRecord,

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     parse_properties,
 )
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,

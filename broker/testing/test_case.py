@@ -21,7 +21,6 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.tap import process_reactor
 from twistmq.broker.interfaces import IStoreIO
@@ -30,9 +29,10 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.testing.running import Plugins, ServedAddresses, up_service
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["BrokerTestCase"]
 

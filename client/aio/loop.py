@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from contextlib import suppress
 from typing import Any, cast
 
-from twistmq.broker.wire.addresses import split_address
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.options import Where
+from twistmq.protocol.addresses import split_address
 
 __all__ = ["AsyncioShell"]
 

@@ -49,7 +49,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def guarded() -> Iterator[None]:
     """Turn errors into exit statuses; a SIGTERM ends the work as Ctrl-C does, with its commits."""
-    from twistmq.broker.errors import BrokerError
+    from twistmq.protocol.errors import BrokerError
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminated)
@@ -86,7 +86,7 @@ def arguments_of(
     access_key: str, secret_key: str, namespace: str, timeout_s: float
 ) -> dict[str, Any]:
     """The arguments of a client by these options."""
-    from twistmq.broker.wire.signature import Credentials
+    from twistmq.protocol.signature import Credentials
 
     if bool(access_key) != bool(secret_key):
         raise click.UsageError("--access-key and --secret-key go together")

@@ -21,10 +21,10 @@ from twistmq.client.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.errors import BrokerError
     from twistmq.client.blocking import Client
     from twistmq.client.messages import MessageQueue, ReceivedMessage
     from twistmq.client.received_message import DamagedMessage
+    from twistmq.protocol.errors import BrokerError
 
 __all__ = ["consume"]
 
@@ -166,11 +166,11 @@ def _of_queues(
     Without an end, queues that the topic gets are read too, and a broker that is away is waited
     for.
     """
-    from twistmq.broker.errors import BrokerError
     from twistmq.client.blocking import Client
     from twistmq.client.core.damaged import sort_out
     from twistmq.client.core.pulling import messages_of
     from twistmq.client.core.subscriptions import subscription
+    from twistmq.protocol.errors import BrokerError
 
     tags = subscription(topic, tag).tags if not sql_text else frozenset()
     with Client(where, **arguments) as client:
@@ -238,8 +238,8 @@ class _Away:
 
     def note(self, queue: MessageQueue, error: BrokerError) -> bool:
         """The broker of a queue did not answer; :returns: False when the error is another one."""
-        from twistmq.broker.errors import RemotingError
         from twistmq.client.errors import NoRoute
+        from twistmq.protocol.errors import RemotingError
 
         if not (isinstance(error, RemotingError | NoRoute) or error.retriable):
             return False
@@ -291,7 +291,7 @@ class _NewQueues:
 
     def look(self) -> dict[MessageQueue, int]:
         """The queues that came since the last look, and where each is read from."""
-        from twistmq.broker.errors import BrokerError
+        from twistmq.protocol.errors import BrokerError
 
         if time.monotonic() < self._due_s:
             return {}
@@ -314,7 +314,7 @@ class _NewQueues:
         :param failures: gets the errors of brokers that do not answer. Their queues are found by a
             later look.
         """
-        from twistmq.broker.errors import BrokerError
+        from twistmq.protocol.errors import BrokerError
 
         found: dict[MessageQueue, int] = {}
         for queue in queues:

@@ -23,20 +23,20 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-)
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.receipts import batch_of
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, ReceiptExpired, Unsupported, refusal
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
 
 __all__ = ["Acknowledging"]
 

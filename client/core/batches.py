@@ -17,15 +17,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.properties import (
     DELAY,
     PGROUP,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
 )
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["Accumulator", "Batch", "BatchKey", "may_be_batched"]
 

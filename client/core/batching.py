@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import Accumulator, Batch, BatchKey
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.tasks import Scheduler, Timer
 from twistmq.client.messages import SendResult
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["AGAIN_MS", "BatchSender", "Batching", "Begin", "OnSent", "results_of"]
 

@@ -30,17 +30,17 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers import offset as headers
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.held import MemberOptions
 from twistmq.client.core.offsets import Familiarity, OffsetStore
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Task
 from twistmq.client.errors import refusal
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers import offset as headers
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["Beginnings"]
 

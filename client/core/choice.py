@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.properties import java_string_hash
 from twistmq.client.core.faults import Faults
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.properties import java_string_hash
 
 __all__ = ["Choice", "MachineRoomChoice", "RandomChoice", "RoundRobin", "by_hash"]
 

@@ -15,12 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, MessageQueue, ProducerData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.core.engine import Connection, Engine
 from twistmq.client.core.loops import Loop
 from twistmq.client.core.names import NameServers
@@ -29,9 +23,15 @@ from twistmq.client.core.tasks import Clock, Future
 from twistmq.client.errors import Closed, NoRoute, OptionError, RequestRefused, refusal
 from twistmq.client.interceptors import Interceptors
 from twistmq.client.namespace import Namespace
+from twistmq.protocol.bodies import ConsumerData, HeartbeatData, MessageQueue, ProducerData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.header import CommandHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.wire.signature import Credentials
+    from twistmq.protocol.signature import Credentials
 
 __all__ = ["ClientCore", "ClientOptions", "GroupMember"]
 
@@ -160,7 +160,7 @@ class ClientCore:
             return
         self.members.remove(member)
         # A client alone has no members.
-        from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
+        from twistmq.protocol.headers.client import UnregisterClientRequestHeader
 
         header = UnregisterClientRequestHeader(
             client_id=self.client_id,

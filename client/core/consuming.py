@@ -20,14 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final, TypeVar
 
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
-from twistmq.broker.wire.bodies import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    MessageModel,
-    MessageQueue,
-)
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.fetching import Fetcher
 from twistmq.client.core.flow import PullFlow
@@ -41,6 +33,14 @@ from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Cancelled, Task
 from twistmq.client.errors import Closed, OptionError
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    MessageQueue,
+)
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
 
 __all__ = ["Member"]
 

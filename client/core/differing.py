@@ -14,11 +14,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import ConsumerConnection
-from twistmq.broker.wire.headers.client import GetConsumerConnectionListRequestHeader
+from twistmq.protocol.bodies import ConsumerConnection
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.client import GetConsumerConnectionListRequestHeader
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from twistmq.client.core.client import ClientCore

@@ -26,20 +26,16 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import (
-    RemotingConnectError,
-    RemotingSendError,
-    RemotingTimeout,
-)
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.core.link import Filled, Link, OnReply, Outcome, Request
 from twistmq.client.core.tasks import Clock, Future, Scheduler, Timer
 from twistmq.client.errors import Closed
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.protocol.header import CommandHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.wire.signature import Credentials
+    from twistmq.protocol.signature import Credentials
 
 __all__ = ["Close", "Connect", "Connection", "Effect", "Engine", "Work", "Write"]
 

@@ -20,9 +20,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.damaged import sort_out
 from twistmq.client.core.flow import (
     FAILED_MS,
@@ -37,6 +34,9 @@ from twistmq.client.core.tasks import Future
 from twistmq.client.errors import NoRoute, RequestRefused, Undecodable
 from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
 from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

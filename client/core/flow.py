@@ -16,8 +16,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.client.core.window import ByteTotal, QueueWindow
+from twistmq.protocol.codes import ResponseCode
 
 __all__ = ["BROKER_BUSY_MS", "FAILED_MS", "FULL_MS", "NEW_QUEUE_MS", "PAUSED_MS", "PullFlow",
            "PullLimits", "PullUnderWay", "delay_after_refusal"]

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.held import Batch, Held, MemberOptions
 from twistmq.client.core.ordering import Locks
 from twistmq.client.core.tasks import Future
 from twistmq.client.core.window import ByteTotal, QueueWindow
 from twistmq.client.errors import Closed
+from twistmq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:
     from twistmq.client.core.tracing import Trace

@@ -9,13 +9,13 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.flow import CACHE_BYTES_MAX, PullLimits
 from twistmq.client.core.strategies import Averagely, Strategy
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["Batch", "Held", "MemberOptions", "PopOptions"]
 

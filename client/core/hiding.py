@@ -16,12 +16,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from twistmq.broker.errors import BrokerError
 from twistmq.client.core.acknowledging import Acknowledging
 from twistmq.client.core.held import Held, PopOptions
 from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.errors import ReceiptExpired, RequestRefused
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

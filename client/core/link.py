@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from twistmq.broker.errors import HeaderError, RemotingError, RemotingSendError, RemotingTimeout
-from twistmq.broker.wire.command import (
+from twistmq.protocol.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     VERSION,
@@ -30,12 +29,13 @@ from twistmq.broker.wire.command import (
     encode_reply,
     encode_request,
 )
-from twistmq.broker.wire.frame import JSON, FrameDecoder
-from twistmq.broker.wire.header import CommandHeader, EmptyHeader, ext_fields_of, header_values
-from twistmq.broker.wire.json_text import RequestTemplate, request_frame
+from twistmq.protocol.errors import HeaderError, RemotingError, RemotingSendError, RemotingTimeout
+from twistmq.protocol.frame import JSON, FrameDecoder
+from twistmq.protocol.header import CommandHeader, EmptyHeader, ext_fields_of, header_values
+from twistmq.protocol.json_text import RequestTemplate, request_frame
 
 if TYPE_CHECKING:
-    from twistmq.broker.wire.signature import Credentials
+    from twistmq.protocol.signature import Credentials
 
 __all__ = ["DEADLINE_STEP_MS", "Filled", "Link", "OnReply", "Outcome", "Request"]
 
@@ -183,7 +183,7 @@ class Link:
         fields = {**(ext_fields_of(header) if header else {}), **self._extra_fields}
         if self.credentials is not None:
             # Most clients sign nothing, and do not load it.
-            from twistmq.broker.wire.signature import signed_fields
+            from twistmq.protocol.signature import signed_fields
 
             fields = signed_fields(fields, body, VERSION, self.credentials)
         return encode_request(code, opaque, None, body, oneway=bool(flag & ONEWAY_FLAG),

@@ -16,14 +16,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RemotingConnectError, RemotingError, WireError
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.core.engine import Engine
 from twistmq.client.core.loops import Loop
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import refusal
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError, RemotingError, WireError
+from twistmq.protocol.header import CommandHeader
 
 __all__ = ["NameServers"]
 

@@ -15,16 +15,16 @@ from typing import Protocol
 
 import msgspec
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, WireError
-from twistmq.broker.topic_names import retry_topic
-from twistmq.broker.wire.bodies import Body, MessageQueue, TopicList
-from twistmq.broker.wire.header import Int64
-from twistmq.broker.wire.headers import offset as headers
-from twistmq.broker.wire.headers.topic import QueryTopicsByConsumerRequestHeader
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import Undecodable, refusal
+from twistmq.protocol.bodies import Body, MessageQueue, TopicList
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, WireError
+from twistmq.protocol.header import Int64
+from twistmq.protocol.headers import offset as headers
+from twistmq.protocol.headers.topic import QueryTopicsByConsumerRequestHeader
+from twistmq.protocol.topic_names import retry_topic
 
 __all__ = [
     "Familiarity", "FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets",

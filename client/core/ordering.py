@@ -13,18 +13,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.bodies import (
+from twistmq.client.core.client import ClientCore
+from twistmq.client.core.loops import Loop
+from twistmq.client.core.window import QueueWindow
+from twistmq.client.errors import refusal
+from twistmq.protocol.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
     UnlockBatchRequestBody,
 )
-from twistmq.client.core.client import ClientCore
-from twistmq.client.core.loops import Loop
-from twistmq.client.core.window import QueueWindow
-from twistmq.client.errors import refusal
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["Locks"]
 

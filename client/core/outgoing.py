@@ -13,17 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import MessageIllegal
-from twistmq.broker.topic_names import (
-    RETRY_GROUP_TOPIC_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
-    TEMPLATE_TOPIC,
-    topic_fault,
-)
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
-from twistmq.broker.wire.properties import (
+from twistmq.client.codecs import compress
+from twistmq.client.core.batches import may_be_batched
+from twistmq.client.core.client import ClientCore
+from twistmq.client.core.faults import TABLE_5, LatencyTable
+from twistmq.client.core.routes import NEW_TOPIC_QUEUES
+from twistmq.client.errors import OptionError
+from twistmq.client.messages import Message, check_properties
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
+from twistmq.protocol.properties import (
     SHARDING_KEY,
     TAGS,
     TIMER_DELAY_MS,
@@ -33,14 +34,13 @@ from twistmq.broker.wire.properties import (
     WAIT,
     format_properties,
 )
-from twistmq.broker.wire.record import SYS_COMPRESSED
-from twistmq.client.codecs import compress
-from twistmq.client.core.batches import may_be_batched
-from twistmq.client.core.client import ClientCore
-from twistmq.client.core.faults import TABLE_5, LatencyTable
-from twistmq.client.core.routes import NEW_TOPIC_QUEUES
-from twistmq.client.errors import OptionError
-from twistmq.client.messages import Message, check_properties
+from twistmq.protocol.record import SYS_COMPRESSED
+from twistmq.protocol.topic_names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    TEMPLATE_TOPIC,
+    topic_fault,
+)
 
 __all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_header"]
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import field
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.bodies import Body, MessageModel, MessageQueue
-from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.client.core.popping import Popping, Source
 from twistmq.client.core.rebalance import Rebalance, tell
 from twistmq.client.core.routes import Route
 from twistmq.client.errors import Unsupported, refusal
+from twistmq.protocol.bodies import Body, MessageModel, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

@@ -27,8 +27,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import retry_topic
 from twistmq.client.core.acknowledging import Acknowledging
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch, Held, PopOptions
@@ -44,6 +42,8 @@ from twistmq.client.core.tasks import Cancelled, Future
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import MessageQueue, ReceivedMessage
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.topic_names import retry_topic
 
 __all__ = ["PopMember"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.received_message import ReceivedMessage
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.record import StoredMessage
 
 if TYPE_CHECKING:
     from twistmq.client.core.receipts import Receipt

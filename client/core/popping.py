@@ -26,11 +26,6 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from twistmq.client.core.fetching import UNKNOWN_GROUP
 from twistmq.client.core.flow import FAILED_MS, delay_after_refusal
 from twistmq.client.core.held import PopOptions
@@ -40,6 +35,11 @@ from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, RequestRefused, Unsupported, refusal
 from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

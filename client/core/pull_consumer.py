@@ -16,15 +16,15 @@ import logging
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import retry_topic
-from twistmq.broker.wire.bodies import ConsumeType, MessageQueue
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch, Held
 from twistmq.client.core.polls import Poll, Polls
 from twistmq.client.core.queries import Queries
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.errors import Closed, NotAssigned, OptionError
+from twistmq.protocol.bodies import ConsumeType, MessageQueue
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.topic_names import retry_topic
 
 __all__ = ["PullMember"]
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import MessageIllegal, StoreDamaged
-from twistmq.broker.wire.big_endian import int32_at, int64_at
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import (
+from twistmq.client.errors import Undecodable, refusal
+from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
+from twistmq.client.received_message import DamagedMessage
+from twistmq.protocol.big_endian import int32_at, int64_at
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged
+from twistmq.protocol.flags import (
     MASTER_ID,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
 )
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from twistmq.broker.wire.plain_record import plain_record, queue_offset_of
-from twistmq.broker.wire.properties import INNER_BASE, RETRY_TOPIC
-from twistmq.broker.wire.record import (
+from twistmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.protocol.plain_record import plain_record, queue_offset_of
+from twistmq.protocol.properties import INNER_BASE, RETRY_TOPIC
+from twistmq.protocol.record import (
     MAGIC_POSITION,
     MAGIC_V1,
     MAGIC_V2,
@@ -36,9 +39,6 @@ from twistmq.broker.wire.record import (
     decode_record,
     records_of,
 )
-from twistmq.client.errors import Undecodable, refusal
-from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
-from twistmq.client.received_message import DamagedMessage
 
 __all__ = ["PULL_BYTES", "damaged_message", "messages_of", "pull_header", "pull_result", "unwrap"]
 
@@ -147,8 +147,8 @@ def _inner(record: StoredMessage) -> list[StoredMessage]:
     Source: MessageDecoder.decodeMessage @5.3.3.
     """
     # Few topics have such batches.
-    from twistmq.broker.wire.batch import decode_batch
     from twistmq.client.codecs import decompress
+    from twistmq.protocol.batch import decode_batch
 
     try:
         base = int(record.properties_map().get(INNER_BASE, record.queue_offset))

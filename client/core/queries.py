@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError
-from twistmq.broker.wire.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
-from twistmq.broker.wire.headers import offset as offsets
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.link import Outcome
 from twistmq.client.core.pulling import pull_header, pull_result
 from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Closed, NoRoute
 from twistmq.client.messages import PullResult
+from twistmq.protocol.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.headers import offset as offsets
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 __all__ = ["Queries"]
 

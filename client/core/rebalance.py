@@ -23,16 +23,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import GetConsumerListByGroupResponseBody, MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers import offset as headers
-from twistmq.broker.wire.headers.client import (
-    GetConsumerListByGroupRequestHeader,
-    NotifyConsumerIdsChangedRequestHeader,
-)
 from twistmq.client.core.beginnings import Beginnings
 from twistmq.client.core.differing import Differences
 from twistmq.client.core.engine import Connection
@@ -44,6 +34,16 @@ from twistmq.client.core.strategies import share, sorted_queues
 from twistmq.client.core.tasks import Cancelled, Future, Task
 from twistmq.client.core.window import QueueWindow
 from twistmq.client.errors import Closed, NoRoute, RequestRefused, refusal
+from twistmq.protocol.bodies import GetConsumerListByGroupResponseBody, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.headers import offset as headers
+from twistmq.protocol.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from twistmq.client.core.consuming import Member

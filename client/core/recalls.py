@@ -5,11 +5,11 @@ Source: DefaultMQProducerImpl.recallMessage @5.3.3.
 
 from __future__ import annotations
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import Denied, OptionError
 from twistmq.client.messages import SendResult
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.send import RecallMessageRequestHeader
 
 __all__ = ["recall"]
 

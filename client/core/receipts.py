@@ -23,18 +23,18 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.pop import (
-    ChangeInvisibleTimeResponseHeader,
-    PopMessageResponseHeader,
-)
-from twistmq.broker.wire.properties import POP_CK
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.client.core.popped_message import PoppedMessage
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.errors import Undecodable
 from twistmq.client.received_message import DamagedMessage, ReceivedMessage
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.headers.pop import (
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageResponseHeader,
+)
+from twistmq.protocol.properties import POP_CK
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages"]
 

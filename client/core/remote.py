@@ -19,24 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import (
-    ConsumerRunningInfo,
-    ConsumeType,
-    GetConsumerStatusBody,
-    MessageQueue,
-    ResetOffsetBody,
-)
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.client import (
-    ConsumeMessageDirectlyResultRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    GetConsumerStatusRequestHeader,
-    ResetOffsetRequestHeader,
-)
-from twistmq.broker.wire.properties import RETRY_TOPIC
-from twistmq.broker.wire.record import decode_record
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.engine import Connection
@@ -44,6 +26,24 @@ from twistmq.client.core.held import Held
 from twistmq.client.errors import Busy, Closed
 from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import (
+    ConsumerRunningInfo,
+    ConsumeType,
+    GetConsumerStatusBody,
+    MessageQueue,
+    ResetOffsetBody,
+)
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from twistmq.protocol.properties import RETRY_TOPIC
+from twistmq.protocol.record import decode_record
 
 __all__ = ["DIRECT_MS", "running_info", "serve_tools"]
 

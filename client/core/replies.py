@@ -19,20 +19,6 @@ import logging
 from contextlib import suppress
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError
-from twistmq.broker.wire.addresses import split_address
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import ReplyMessageRequestHeader
-from twistmq.broker.wire.properties import (
-    CLUSTER,
-    CORRELATION_ID,
-    MSG_TYPE,
-    REPLY_TO_CLIENT,
-    TTL,
-    parse_properties,
-)
-from twistmq.broker.wire.record import MAGIC_V1, StoredMessage, host_bytes
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.engine import Connection
 from twistmq.client.core.gates import LOOK_MS
@@ -48,6 +34,20 @@ from twistmq.client.errors import (
     SendFailed,
 )
 from twistmq.client.messages import Message, MessageQueue, ReceivedMessage, SendResult
+from twistmq.protocol.addresses import split_address
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingError
+from twistmq.protocol.headers.send import ReplyMessageRequestHeader
+from twistmq.protocol.properties import (
+    CLUSTER,
+    CORRELATION_ID,
+    MSG_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+    parse_properties,
+)
+from twistmq.protocol.record import MAGIC_V1, StoredMessage, host_bytes
 
 __all__ = ["Replies", "prepare_request", "reply_to", "request"]
 

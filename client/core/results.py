@@ -9,7 +9,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.handing_out import HandingOut
 from twistmq.client.core.held import Held, MemberOptions
@@ -23,6 +22,7 @@ from twistmq.client.core.window import QueueWindow
 from twistmq.client.errors import Busy, Closed
 from twistmq.client.handlers import failure_outcome
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.codes import ResponseCode
 
 __all__ = ["Results"]
 

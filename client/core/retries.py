@@ -16,17 +16,17 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import retry_topic
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.properties import format_properties
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.outgoing import Outgoing
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import refusal
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol import properties as names
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.properties import format_properties
+from twistmq.protocol.topic_names import retry_topic
 
 __all__ = ["DEAD_LEVEL", "Retries"]
 

@@ -18,18 +18,18 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, WireError
-from twistmq.broker.topic_names import TEMPLATE_TOPIC
-from twistmq.broker.wire.bodies import MessageQueue, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import MASTER_ID, PERM_READ, PERM_WRITE
-from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.client.core.engine import Engine
 from twistmq.client.core.loops import Loop
 from twistmq.client.core.names import NameServers
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import NoRoute, RequestRefused
+from twistmq.protocol.bodies import MessageQueue, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError, WireError
+from twistmq.protocol.flags import MASTER_ID, PERM_READ, PERM_WRITE
+from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.protocol.topic_names import TEMPLATE_TOPIC
 
 __all__ = ["NEW_TOPIC_QUEUES", "POLL_MS", "Route", "Routes"]
 

@@ -34,23 +34,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import (
-    BrokerError,
-    HeaderError,
-    RemotingConnectError,
-    RemotingError,
-    RemotingSendError,
-    RemotingTimeout,
-)
-from twistmq.broker.topic_names import TEMPLATE_TOPIC
-from twistmq.broker.wire.bodies import MessageQueue, ProducerData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import request_template
-from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
-from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
-from twistmq.broker.wire.json_text import RequestTemplate
 from twistmq.client.answers import STORED
 from twistmq.client.core.batching import Batching, BatchSender
 from twistmq.client.core.choice import Choice, RoundRobin, by_hash
@@ -73,6 +56,23 @@ from twistmq.client.errors import (
     refusal,
 )
 from twistmq.client.messages import ReceivedMessage, SendResult
+from twistmq.protocol.bodies import MessageQueue, ProducerData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import (
+    BrokerError,
+    HeaderError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendError,
+    RemotingTimeout,
+)
+from twistmq.protocol.header import request_template
+from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from twistmq.protocol.json_text import RequestTemplate
+from twistmq.protocol.topic_names import TEMPLATE_TOPIC
 
 if TYPE_CHECKING:
     from twistmq.client.core.gates import Gate

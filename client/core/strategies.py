@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import md5
 from typing import Final, Protocol
 
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["STRATEGIES", "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash",
            "MachineRoom", "MachineRoomNearby", "Strategy", "share", "sorted_members",

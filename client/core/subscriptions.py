@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.topic_names import topic_fault
-from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.properties import java_string_hash
 from twistmq.client.errors import OptionError
+from twistmq.protocol.bodies import SubscriptionData
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.topic_names import topic_fault
 
 __all__ = ["ALL", "Sql", "Subscription", "Topics", "sql", "subscription", "subscriptions"]
 

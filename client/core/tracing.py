@@ -15,18 +15,18 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import TRACE_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.properties import parse_properties
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.outgoing import Outgoing, Preparer
 from twistmq.client.core.sending import Sender
 from twistmq.client.core.tasks import Task, Timer
 from twistmq.client.errors import NoRoute
 from twistmq.client.messages import Message, ReceivedMessage, SendResult
-from twistmq.trace.records import (
+from twistmq.protocol import properties as names
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.topic_names import TRACE_TOPIC
+from twistmq.protocol.trace_records import (
     ContextCode,
     MessageType,
     Pub,

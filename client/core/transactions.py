@@ -19,16 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.transaction import (
-    CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
-)
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.properties import PGROUP, TRAN_MSG
-from twistmq.broker.wire.record import SYS_TRANSACTION_PREPARED, decode_record
 from twistmq.client.core.client import ClientCore
 from twistmq.client.core.engine import Connection
 from twistmq.client.core.outgoing import Outgoing
@@ -37,6 +27,16 @@ from twistmq.client.core.tasks import Future
 from twistmq.client.errors import Busy, NoRoute, NotSafe, OptionError
 from twistmq.client.handlers import Decision
 from twistmq.client.messages import Message, MessageQueue, ReceivedMessage, SendResult
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingError
+from twistmq.protocol.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.properties import PGROUP, TRAN_MSG
+from twistmq.protocol.record import SYS_TRANSACTION_PREPARED, decode_record
 
 __all__ = ["HELD_MAX", "Checks", "end_half", "prepare_half", "send_half"]
 

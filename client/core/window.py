@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.received_message import Read
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["ByteTotal", "QueueWindow"]
 

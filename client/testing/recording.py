@@ -8,7 +8,6 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from twistmq.broker.wire.record import MAGIC_V1, StoredMessage
 from twistmq.client.clock import SystemClock
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.outgoing import Outgoing
@@ -24,6 +23,7 @@ from twistmq.client.messages import (
 )
 from twistmq.client.options import CLIENT, PRODUCER, Where, milliseconds, values_of
 from twistmq.client.roles import build_producer, divide
+from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -21,12 +21,12 @@ from twistmq.broker.scheduling.steady_clock import TICK_MS
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
-from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins.orderly import Plugin as Orderly
 from twistmq.plugins.pop import Plugin as Pop
 from twistmq.plugins.retry import Plugin as Retry
 from twistmq.plugins.schedule import Plugin as Schedule
 from twistmq.plugins.timer import Plugin as Timer
+from twistmq.protocol.bodies import TopicConfig
 
 __all__ = ["MemoryBroker", "MemoryNameServer"]
 

@@ -19,13 +19,13 @@ from twisted.internet.defer import (
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from twistmq.broker.wire.addresses import split_address
 from twistmq.client.errors import OptionError
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.event_loop.waits import ForTwisted
 from twistmq.client.options import Where
 from twistmq.client.tx.connection import Opening
+from twistmq.protocol.addresses import split_address
 
 __all__ = ["Deferring", "TwistedShell"]
 

@@ -10,10 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl import plain
 from twistmq.broker.testing.kernel import KernelBox, Peer
-from twistmq.broker.wire.command import VERSION, RemotingCommand
-from twistmq.broker.wire.header import CommandHeader, ext_fields_of
-from twistmq.broker.wire.signature import request_content, signature_of
 from twistmq.plugins import admin
+from twistmq.protocol.command import VERSION, RemotingCommand
+from twistmq.protocol.header import CommandHeader, ext_fields_of
+from twistmq.protocol.signature import request_content, signature_of
 
 __all__ = ["ADMIN", "ALICE", "BOB", "PREFIX", "AclTestCase"]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from tests.acl.box import ADMIN, PREFIX, AclTestCase
 from twistmq.acl.access_table import ACCESS, Action, Kind, access_page, needs_administrator
 from twistmq.acl.resources import needed_resources
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
@@ -20,6 +19,7 @@ from twistmq.broker.wire.bodies import (
     MessageQueue,
     SubscriptionData,
 )
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[2]
 CAROL = ("carol-key", "secret-of-carol")

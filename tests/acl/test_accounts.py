@@ -11,7 +11,7 @@ from twistmq.acl.errors import AclError
 from twistmq.acl.known_names import KnownNames, retry_readings
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import CLUSTER, PopRetries
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 SECRET = "secret-of-alice"
 

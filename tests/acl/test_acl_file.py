@@ -17,7 +17,7 @@ from twistmq.acl.acl_file import (
 )
 from twistmq.acl.addresses import parse_pattern
 from twistmq.acl.errors import AclError
-from twistmq.broker.wire.bodies import DataVersion
+from twistmq.protocol.bodies import DataVersion
 
 NOW_MS = 1_800_000_000_000
 #: In the form that Apache's distribution has it.

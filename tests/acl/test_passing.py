@@ -15,14 +15,14 @@ from tests.draw import examples
 from twistmq.acl.accounts import PlainAccessConfig, account_of
 from twistmq.acl.errors import AccessDenied
 from twistmq.acl.validator import PlainAccessValidator
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.remoting.request import Request
 from twistmq.broker.remoting.request_runs import read_run
-from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame
-from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
-from twistmq.broker.wire.request_reader import SignedRequestReader
-from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, Credentials, signed_fields
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.frame import JSON, ROCKETMQ, Frame
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
+from twistmq.protocol.request_reader import SignedRequestReader
+from twistmq.protocol.signature import ACCESS_KEY, SIGNATURE, Credentials, signed_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
 CAROL, DAVE = Credentials("carol-key", "secret-of-carol"), Credentials("dave-key", "secret-of-dave")

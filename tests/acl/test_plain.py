@@ -15,15 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.acl.box import ADMIN, ALICE, BOB, AclTestCase
 from twistmq.acl import plain
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.members import members_of
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.bodies import HeartbeatData
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.bodies import HeartbeatData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
 from twistmq.transaction import plugin as transaction
 
 

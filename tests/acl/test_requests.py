@@ -13,9 +13,9 @@ from twistmq.acl.requests import (
     GetBrokerClusterAclConfigResponseBody,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.header import CommandHeader
 
 CAROL = ("carol-key", "secret-of-carol")
 UPDATE, DELETE = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG

@@ -16,9 +16,8 @@ from twistmq.acl.resources import (
     needed_resources,
     touched_resources,
 )
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
@@ -26,6 +25,7 @@ from twistmq.broker.wire.bodies import (
     MessageQueue,
     SubscriptionData,
 )
+from twistmq.protocol.codes import RequestCode
 
 PUB, SUB, ANY = Permission.PUB, Permission.SUB, Permission.ANY
 TOPIC_AND_GROUP = {"topic": "T", "consumerGroup": "g", "queueId": "0"}

@@ -15,7 +15,7 @@ from twistmq.acl.accounts import PlainAccessConfig
 from twistmq.acl.errors import AclError
 from twistmq.acl.folder import AclFolder
 from twistmq.acl.table import AccountTable
-from twistmq.broker.wire.bodies import DataVersion
+from twistmq.protocol.bodies import DataVersion
 
 PLAIN, FIRST, SECOND = "conf/plain_acl.yml", "conf/acl/first.yml", "conf/acl/second.yml"
 

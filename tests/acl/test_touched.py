@@ -9,40 +9,40 @@ from collections.abc import Mapping
 
 from tests.acl.box import ADMIN, PREFIX, AclTestCase
 from tests.kernel_case import run_all
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.topic_names import (
+from twistmq.plugins import reply, retry, timer
+from twistmq.plugins.timer.records import delete_key
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import VERSION, RemotingCommand
+from twistmq.protocol.header import CommandHeader, ext_fields_of
+from twistmq.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.headers.query import ViewMessageRequestHeader
+from twistmq.protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import offset_message_id, parse_offset_message_id
+from twistmq.protocol.properties import format_properties
+from twistmq.protocol.record import (
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+)
+from twistmq.protocol.signature import request_content, signature_of
+from twistmq.protocol.topic_names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRACE_TOPIC,
 )
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from twistmq.broker.wire.command import VERSION, RemotingCommand
-from twistmq.broker.wire.header import CommandHeader, ext_fields_of
-from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
-from twistmq.broker.wire.headers.send import (
-    ConsumerSendMsgBackRequestHeader,
-    SendMessageRequestHeader,
-    SendMessageResponseHeader,
-)
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import offset_message_id, parse_offset_message_id
-from twistmq.broker.wire.properties import format_properties
-from twistmq.broker.wire.record import (
-    SYS_TRANSACTION_COMMIT,
-    SYS_TRANSACTION_PREPARED,
-    SYS_TRANSACTION_ROLLBACK,
-)
-from twistmq.broker.wire.signature import request_content, signature_of
-from twistmq.plugins import reply, retry, timer
-from twistmq.plugins.timer.records import delete_key
 from twistmq.transaction import plugin as transaction
 
 ALICE, BOB = ("alice-key", "secret-of-alice"), ("bobby-key", "secret-of-bobby")

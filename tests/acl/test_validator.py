@@ -8,15 +8,15 @@ from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
 from twistmq.acl import validator
 from twistmq.acl.resources import needed_resources
 from twistmq.acl.validator import host_of
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from twistmq.broker.wire.command import VERSION, decode_command, encode_request
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
-from twistmq.broker.wire.header import ext_fields_of
-from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
-from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
-from twistmq.broker.wire.signature import request_content, signature_of
+from twistmq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import VERSION, decode_command, encode_request
+from twistmq.protocol.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
+from twistmq.protocol.header import ext_fields_of
+from twistmq.protocol.headers.client import UnregisterClientRequestHeader
+from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.protocol.signature import request_content, signature_of
 
 NO_KEY = (ResponseCode.SYSTEM_ERROR, f"{PREFIX}No accessKey is configured")
 UNKNOWN_CODE = 29_999

@@ -37,12 +37,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Message, Producer
 from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.spark_bridge.columns import DERIVED_COLUMNS, default_columns, spark_schema
 from twistmq.spark_bridge.options import BATCH_READ, Options
 from twistmq.spark_bridge.queue_reader import read_range

@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.broker.wire import record
-from twistmq.broker.wire.properties import format_properties
+from twistmq.protocol import record
+from twistmq.protocol.properties import format_properties
 from twistmq.spark_bridge.columns import DERIVED_COLUMNS, default_columns, spark_schema
 from twistmq.spark_bridge.log_pieces import PieceReader
 from twistmq.spark_bridge.record_batches import BatchBuilder

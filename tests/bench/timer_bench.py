@@ -25,8 +25,8 @@ from bench_servers import Apache, Server, Twistmq, parser_of
 from feature_loads import Broker
 from warm_up import warm_up
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, send_header
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 TOPIC = "TimerBench"
 QUEUES = 4

@@ -9,12 +9,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twistmq.broker.codes import RequestCode as Code
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
     BATCH_ACK_SIZE_MAX,
     BODY_SIZE_MAX,
-    DATA_VERSION_SIZE_MAX,
     DECODED_BYTES_PER_BYTE,
     HEADER_SIZE_MAX,
     HEARTBEAT_SIZE_MAX,
@@ -24,16 +21,19 @@ from twistmq.broker.constants import (
     SUBSCRIPTION_BODY_SIZE_MAX,
     TABLE_BODY_SIZE_MAX,
 )
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer
-from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
+from twistmq.protocol.bodies.body import DIALECT_SIZE_MAX
+from twistmq.protocol.codes import RequestCode as Code
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
+from twistmq.protocol.limits import DATA_VERSION_SIZE_MAX
 
 #: Longest header and longest body of each code that needs more or less than others, bytes.
 BOUNDS: dict[int, tuple[int, int]] = {

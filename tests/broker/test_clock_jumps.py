@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.kernel_case import KernelTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import orderly
+from twistmq.protocol.bodies import (
     ConsumerData,
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
 )
-from twistmq.plugins import orderly
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 _HOUR_MS = 3_600_000
 

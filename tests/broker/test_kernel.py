@@ -12,8 +12,6 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, MessageIllegal, RequestRefused, StoreError
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.request import pull_hold
 from twistmq.broker.request.acknowledgement import Stage
@@ -21,10 +19,12 @@ from twistmq.broker.store import queue_files
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.properties import format_properties, tags_code
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, MessageIllegal, RequestRefused, StoreError
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.properties import format_properties, tags_code
+from twistmq.protocol.record import MessageRecord
 
 
 def send(box: KernelBox, topic: str = "T", body: bytes = b"x", **fields: Any) -> RemotingCommand:

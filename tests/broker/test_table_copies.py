@@ -7,19 +7,19 @@ from typing import TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import WireError
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     SubscriptionGroupConfig,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import WireError
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import decode_command
-from twistmq.broker.wire.flags import PULL_COMMIT_OFFSET
-from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.client.messages import ReceivedMessage
 from twistmq.client.testing import MemoryClient, MemoryCluster
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command
+from twistmq.protocol.flags import PULL_COMMIT_OFFSET
+from twistmq.protocol.frame import FrameDecoder
 
 __all__ = ["Invariants", "PromiseBroken"]
 

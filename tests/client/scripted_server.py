@@ -8,11 +8,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 
-from twistmq.broker.wire.bodies import BrokerData, QueueData, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_reply
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.header import CommandHeader
 
 __all__ = ["ScriptedServer", "answer", "relay", "route_body", "scripted_server"]
 

@@ -13,7 +13,6 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.client.core.box import NAMESRV, Box, route, routes
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.testing import running_broker
 from twistmq.client import (
     Consumer,
@@ -32,6 +31,7 @@ from twistmq.client.lookup import name_servers_of
 from twistmq.client.offset_file import OffsetFile
 from twistmq.client.roles import build_producer
 from twistmq.client.testing import RecordingProducer
+from twistmq.protocol.codes import ResponseCode
 
 #: Options of a send, and the word of the error that names the wrong one.
 MESSAGES: list[tuple[str, dict[str, Any]]] = [

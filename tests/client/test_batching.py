@@ -13,13 +13,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.properties import parse_properties
 from twistmq.client import Closed, Full, Producer, Rejected, SendResult
 from twistmq.client.batching import ThreadBatching
 from twistmq.client.blocking import Client
@@ -28,6 +22,12 @@ from twistmq.client.core.pulling import unwrap
 from twistmq.client.core.sending import Sender
 from twistmq.client.messages import Message, PullStatus
 from twistmq.client.thread_room import ThreadRoom
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.properties import parse_properties
 
 A = "10.0.0.2:10911"
 

@@ -16,26 +16,26 @@ from tests.client.scripted_server import (
     route_body,
 )
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import (
+from twistmq.broker.testing import running_broker
+from twistmq.broker.testing.raw_client import records_of
+from twistmq.client import Busy, Client, Message, NoRoute, Producer, PullStatus, SendFailed
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import (
     RemotingConnectError,
     RemotingSendError,
     RemotingTimeout,
     RequestRefused,
 )
-from twistmq.broker.testing import running_broker
-from twistmq.broker.testing.raw_client import records_of
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import GetMaxOffsetResponseHeader
-from twistmq.broker.wire.headers.send import (
+from twistmq.protocol.headers.offset import GetMaxOffsetResponseHeader
+from twistmq.protocol.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.broker.wire.record import SYS_COMPRESSED
-from twistmq.broker.wire.signature import Credentials
-from twistmq.client import Busy, Client, Message, NoRoute, Producer, PullStatus, SendFailed
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.record import SYS_COMPRESSED
+from twistmq.protocol.signature import Credentials
 
 #: Codes of what a producer sends beside messages.
 _HEARTBEATS = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)

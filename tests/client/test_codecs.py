@@ -20,12 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from twistmq.broker.wire.record import (
-    SYS_COMPRESSED,
-    SYS_COMPRESSION_LZ4,
-    SYS_COMPRESSION_ZLIB,
-    SYS_COMPRESSION_ZSTD,
-)
 from twistmq.client import codecs
 from twistmq.client.codecs import (
     CODECS,
@@ -39,6 +33,12 @@ from twistmq.client.codecs import (
     text,
 )
 from twistmq.client.errors import OptionError, Undecodable
+from twistmq.protocol.record import (
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_LZ4,
+    SYS_COMPRESSION_ZLIB,
+    SYS_COMPRESSION_ZSTD,
+)
 
 #: The packages of the extra.
 PACKAGES: Final = ("lz4", "backports", "compression.zstd")

@@ -18,15 +18,15 @@ from twisted.trial.unittest import TestCase
 
 from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import twistmq
-from twistmq.broker.errors import RemotingConnectError
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Consumer, MessageQueue, Producer, ReceivedMessage
 from twistmq.client.commands import consume as consume_module
 from twistmq.client.errors import RequestRefused
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 
 class CommandTests(TestCase):

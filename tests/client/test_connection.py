@@ -11,11 +11,11 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.client.scripted_server import answer, relay, scripted_server
-from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
-from twistmq.broker.wire.command import VERSION, RemotingCommand
-from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
-from twistmq.broker.wire.signature import Credentials, Signer
 from twistmq.client.connection import Connection
+from twistmq.protocol.command import VERSION, RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.protocol.signature import Credentials, Signer
 
 
 class ConnectionTests(SynchronousTestCase):

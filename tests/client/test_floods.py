@@ -17,10 +17,10 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.client.scripted_server import ScriptedServer, answer, route_body
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.client import Consumer, RemotingError, aio, tx
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.frame import FrameDecoder
 
 COUNT, AT_ONCE = 100_000, 500
 #: More memory than this, MiB, is not taken for all of the requests.

@@ -16,9 +16,9 @@ from twisted.trial.unittest import TestCase
 
 from tests.client.scripted_server import answer, route_body, scripted_server
 from tests.interop.ports import free_port
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client import Producer, SendFailed, aio, tx
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
 
 #: More than any socket takes for a server that does not read.
 BODY = bytes(4 << 20)

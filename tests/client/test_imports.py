@@ -43,8 +43,8 @@ class ImportTests(SynchronousTestCase):
                                 ("from twistmq.client import Producer", 180)):
             self.assertLessEqual(len(self.modules(statement)), most, msg=statement)
         found = self.modules("from twistmq.client import Producer")
-        for module in ("twistmq.client.core.consuming", "twistmq.broker.wire.headers.table",
-                       "pathlib", "random", "ssl", "hmac", "twistmq.broker.wire.signature"):
+        for module in ("twistmq.client.core.consuming", "twistmq.protocol.headers.table",
+                       "pathlib", "random", "ssl", "hmac", "twistmq.protocol.signature"):
             self.assertNotIn(module, found)
 
     def test_a_client_is_within_its_bound_of_all_modules_and_of_memory(self) -> None:

@@ -6,9 +6,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Client, Producer
 from twistmq.client.namespace import Namespace
+from twistmq.protocol.bodies import MessageQueue
 
 #: (inside, as brokers know it), as Java's NamespaceUtil wraps them.
 TOPICS = (

@@ -12,9 +12,6 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import MessageQueue, TopicConfig
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
 from twistmq.client import Message
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.held import Batch
@@ -22,6 +19,9 @@ from twistmq.client.core.pull_consumer import PullMember
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.roles import build_consumer, build_pull_consumer
 from twistmq.client.testing import MemoryCluster
+from twistmq.protocol.bodies import MessageQueue, TopicConfig
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 
 #: Within so much time members follow a change of the route, ms.
 FOLLOW_MS = 35_000

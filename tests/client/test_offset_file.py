@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import WireError
 from twistmq.client.core.offsets import OffsetTable
 from twistmq.client.offset_file import OffsetFile
 from twistmq.client.testing import MemoryCluster
+from twistmq.protocol.errors import WireError
 
 #: What a crash or a hand leaves in place of a file.
 DAMAGES = (b"", b" \n", b"\0" * 60, b'{"offsetTable":{{"brokerName":"a","queueId":0,"to', b"[]",

@@ -16,14 +16,14 @@ from twisted.trial.unittest import TestCase
 
 import twistmq.client
 from twistmq.broker.api import BrokerError, Reply, Request, hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused as Refusal
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire.headers.pop import (
+from twistmq.client import Producer, ReceivedMessage, RequestRefused, aio, tx
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused as Refusal
+from twistmq.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
 )
-from twistmq.client import Producer, ReceivedMessage, RequestRefused, aio, tx
 
 _STYLES: Final[tuple[ModuleType, ...]] = (twistmq.client, aio, tx)
 _COUNT: Final = 6

@@ -10,9 +10,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.client.test_shells import ShellCase
-from twistmq.broker.topic_names import TRACE_TOPIC
 from twistmq.client import Client, PopConsumer, Producer, ReceiptExpired, ReceivedMessage, Retry
-from twistmq.trace.records import SubAfter, SubBefore, decode_records
+from twistmq.protocol.topic_names import TRACE_TOPIC
+from twistmq.protocol.trace_records import SubAfter, SubBefore, decode_records
 
 
 class PopCase(ShellCase):

@@ -6,11 +6,11 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.client.test_new_queues import FOLLOW_MS, Case, Reader
-from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.messages import Message
 from twistmq.client.offset_file import OffsetFile
 from twistmq.client.roles import build_consumer
+from twistmq.protocol.bodies import TopicConfig
 
 
 class BroadcastTests(Case):

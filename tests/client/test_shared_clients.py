@@ -9,13 +9,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire.bodies import HeartbeatData
-from twistmq.broker.wire.command import decode_command
-from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.client import Client, Consumer, Producer
 from twistmq.client.testing import MemoryCluster
+from twistmq.protocol.bodies import HeartbeatData
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command
+from twistmq.protocol.frame import FrameDecoder
 
 GROUPS = ("g1", "g2", "g3")
 

@@ -13,9 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire.record import records_of
 from twistmq.client import (
     Client,
     Consumer,
@@ -33,6 +31,8 @@ from twistmq.client import (
 )
 from twistmq.client.codecs import json_of
 from twistmq.client.interceptors import Interceptor
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.record import records_of
 
 
 class SentCodes(Interceptor):

@@ -8,10 +8,10 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.scripted_server import answer, scripted_server
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client import Client, RemotingError
 from twistmq.client.core.engine import Engine
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
 
 
 def serve(request: RemotingCommand) -> bytes:

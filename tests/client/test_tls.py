@@ -20,9 +20,9 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.certificates import Authority
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.client import Client, Consumer, Producer, aio, tx
+from twistmq.protocol.errors import BrokerError
 
 BODIES = [b"%d" % number for number in range(20)]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
 from twistmq.client import Message, SendResult
 from twistmq.client.testing import MemoryCluster
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 
 #: Within so much time senders and members follow, ms.
 FOLLOW_MS = 35_000

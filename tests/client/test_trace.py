@@ -12,12 +12,12 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker.testing import running_broker
-from twistmq.broker.topic_names import TRACE_TOPIC
-from twistmq.broker.wire.record import records_of
 from twistmq.client import Client, Consumer, Message, Producer, ReceivedMessage, Retry
 from twistmq.client.core import tracing
 from twistmq.client.interceptors import Interceptor
-from twistmq.trace.records import (
+from twistmq.protocol.record import records_of
+from twistmq.protocol.topic_names import TRACE_TOPIC
+from twistmq.protocol.trace_records import (
     ContextCode,
     MessageType,
     Pub,

@@ -17,14 +17,15 @@ from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.consume_queue import ENTRY, FILLER
 from twistmq.broker.store.extension_unit import FILE_END, ExtensionUnit, is_address, place_of
 from twistmq.broker.store.index_tail import HEADER, ITEM, ITEM_SIZE
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies.registration import RegisterBrokerBody
-from twistmq.broker.wire.command import RemotingCommand, decode_command
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.namesrv import RegisterBrokerRequestHeader
-from twistmq.broker.wire.headers.table import HEADERS
-from twistmq.broker.wire.properties import java_string_hash, parse_properties
-from twistmq.broker.wire.record import (
+from twistmq.plugins.admin.queues import ConsumeQueueData, QueryConsumeQueueResponseBody
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies.registration import RegisterBrokerBody
+from twistmq.protocol.command import RemotingCommand, decode_command
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.namesrv import RegisterBrokerRequestHeader
+from twistmq.protocol.headers.table import HEADERS
+from twistmq.protocol.properties import java_string_hash, parse_properties
+from twistmq.protocol.record import (
     CHECK_FILE_END,
     MAGIC_V2,
     MessageRecord,
@@ -33,7 +34,6 @@ from twistmq.broker.wire.record import (
     decode_record,
     encode_record,
 )
-from twistmq.plugins.admin.queues import ConsumeQueueData, QueryConsumeQueueResponseBody
 
 HERE = Path(__file__).resolve().parent
 

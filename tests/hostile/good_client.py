@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, pull_header, records_of
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
     TopicRouteData,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,

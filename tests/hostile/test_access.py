@@ -10,25 +10,25 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import Servers
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, send_header
-from twistmq.broker.wire.bodies import LockBatchRequestBody, MessageQueue
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
-from twistmq.broker.wire.headers.send import (
+from twistmq.plugins.timer.recall import RecallHandle, encode_handle
+from twistmq.protocol.bodies import LockBatchRequestBody, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.query import ViewMessageRequestHeader
+from twistmq.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     RecallMessageRequestHeader,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import (
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
 )
-from twistmq.broker.wire.signature import Credentials
-from twistmq.plugins.timer.recall import RecallHandle, encode_handle
+from twistmq.protocol.signature import Credentials
 
 _ACCOUNT = """\
 - accessKey: {name}-key

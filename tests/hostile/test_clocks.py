@@ -13,10 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.hostile.case import HostileCase
 from tests.interop.servers import MAIN, Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, pull_header
-from twistmq.broker.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,

@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.hostile.case import HostileCase, MemoryPeak
 from tests.hostile.wire import Closed, RawConnection, json_frame
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import CONNECTION_BYTES_UNSENT_MAX
 from twistmq.broker.testing.raw_client import RawClient
-from twistmq.broker.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 
 _PULL = int(RequestCode.PULL_MESSAGE)
 

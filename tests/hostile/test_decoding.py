@@ -12,10 +12,10 @@ from threading import Thread
 from tests.hostile.case import HostileCase, MemoryPeak
 from tests.hostile.wire import json_frame, raw_frame
 from tests.interop.servers import Servers
-from twistmq.broker.codes import RequestCode as Code
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import HEADER_SIZE_MAX, LONG_HEADER_SIZE_MAX
-from twistmq.broker.wire.binary_header import encode_binary_header
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.codes import RequestCode as Code
+from twistmq.protocol.codes import ResponseCode
 
 _MIB = 1024 * 1024
 #: Python's integers have a hash modulo this.

@@ -6,9 +6,9 @@ import struct
 
 from tests.hostile.case import HostileCase, MemoryPeak
 from tests.hostile.wire import RawConnection, json_frame, raw_frame
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import KEPT_BYTES_TOTAL_MAX
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.frame import FRAME_SIZE_MAX
 
 #: A request every server answers, known or not.
 _QUESTION = json_frame(int(RequestCode.GET_ROUTEINFO_BY_TOPIC), '{"topic":"good_topic"}')

@@ -12,11 +12,11 @@ from pathlib import Path
 from tests.hostile.case import BUG_MARKS
 from tests.hostile.small_disk import DISK_SIZE, SmallDiskCase, fill, free
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.query import ViewMessageRequestHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 #: What is left of the disk for messages.
 _ROOM = 3 * 1024 * 1024

@@ -17,7 +17,7 @@ from tests.interop.replicas import (
     slaves_of,
 )
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import ResponseCode
+from twistmq.protocol.codes import ResponseCode
 
 _MIB = 1024 * 1024
 #: Left on the disk for messages at first, and given back later.

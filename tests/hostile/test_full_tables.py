@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.hostile.case import HostileCase
 from tests.interop.servers import Servers
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, send_header
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins.orderly import LOCK_QUEUES_MAX
+from twistmq.protocol.bodies import (
     ConsumerData,
     CreateTopicListRequestBody,
     HeartbeatData,
@@ -16,8 +16,8 @@ from twistmq.broker.wire.bodies import (
     SubscriptionData,
     TopicConfig,
 )
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.plugins.orderly import LOCK_QUEUES_MAX
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 
 _A_FRAME = 4000
 

@@ -13,9 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.hostile.case import BUG_MARKS
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED
 from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 _TOPIC = "gone_topic"
 _SECONDS = 60.0

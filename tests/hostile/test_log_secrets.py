@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.hostile.wire import Closed, RawConnection, json_frame, raw_frame
 from tests.interop.servers import Servers
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.headers.namesrv import PutKVConfigRequestHeader
-from twistmq.broker.wire.signature import Credentials, signature_of
 from twistmq.client.connection import Connection
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.namesrv import PutKVConfigRequestHeader
+from twistmq.protocol.signature import Credentials, signature_of
 
 #: What must be nowhere in a log; each is found as it is, and in base64.
 SECRET_KEY: Final = "SECRETKEYOFADMIN7X"

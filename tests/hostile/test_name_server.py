@@ -11,7 +11,7 @@ from typing import Any
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import RawConnection, json_frame
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 _REGISTER = int(RequestCode.REGISTER_BROKER)
 

@@ -7,8 +7,8 @@ import json
 
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import json_frame
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 _BATCH_ACK = int(RequestCode.BATCH_ACK_MESSAGE)
 _POINT = {"c": "good_topic_group", "t": "good_topic", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1,

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import RawConnection, json_frame, raw_frame
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
-from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.bodies import DataVersion
-from twistmq.broker.wire.bodies.registration import REGISTRATION_SIZE_MAX
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import QueryConsumerOffsetRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.bodies import DataVersion
+from twistmq.protocol.bodies.registration import REGISTRATION_SIZE_MAX
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.offset import QueryConsumerOffsetRequestHeader
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 _PULL = int(RequestCode.PULL_MESSAGE)

@@ -18,9 +18,9 @@ from tests.hostile.mounts import mount_tmpfs, unmount
 from tests.interop.ports import free_port
 from tests.interop.servers import Servers
 from tests.moved import moved
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_REFUSED
 from twistmq.broker.testing.raw_client import RawClient, send_header
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 _TWISTMQ = [sys.executable, "-c",
             "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]

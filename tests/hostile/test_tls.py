@@ -10,9 +10,9 @@ import struct
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import WAIT_SECONDS, Closed, RawConnection, json_frame
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand, decode_command
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand, decode_command
+from twistmq.protocol.frame import FrameDecoder
 
 _QUESTION = json_frame(int(RequestCode.GET_ROUTEINFO_BY_TOPIC), '{"topic":"good_topic"}')
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"

@@ -6,8 +6,8 @@ import socket
 import struct
 import time
 
-from twistmq.broker.wire.command import RemotingCommand, decode_command
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.protocol.command import RemotingCommand, decode_command
+from twistmq.protocol.frame import FrameDecoder
 
 __all__ = ["Closed", "RawConnection", "json_frame", "raw_frame"]
 

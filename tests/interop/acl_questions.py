@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.interop.acl_servers import ADMIN, ALICE, BOB, Broker, signed
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 __all__ = ["AclQuestion", "acl_questions", "answers"]
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, servers
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.signature import request_content, signature_of
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.signature import request_content, signature_of
 
 __all__ = ["ACCOUNTS", "ADMIN", "ALICE", "BOB", "BROKER_NAME", "Broker", "both_brokers",
            "our_broker", "signed", "without_place"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.interop.questions import Question, group_q, q, send_q, topic_q
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 __all__ = ["admin_questions"]
 

@@ -31,12 +31,12 @@ from tests.interop.servers import wait_until
 from twistmq.broker.admin.messages import find_messages
 from twistmq.broker.admin.records import offset_id
 from twistmq.broker.admin.session import Session
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.testing import RawClient
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import ConsumeStats
-from twistmq.broker.wire.headers.topic import GetConsumeStatsRequestHeader
+from twistmq.protocol.bodies import ConsumeStats
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
 
 __all__ = ["STEPS", "Step", "admin_sweep", "differences", "mqadmin_sweep", "shape", "state",
            "steps_of"]

@@ -19,9 +19,9 @@ from typing import Final
 from tests.interop.clients import HERE, RoundError, java_classes
 from tests.interop.mqadmin import mqadmin
 from tests.interop.peer import class_path, java_command
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command, encode_request
+from twistmq.protocol.frame import FrameDecoder
 
 __all__ = ["CONSUMERS", "PRODUCERS", "TOPIC", "tour", "wait_for_registration", "workload"]
 

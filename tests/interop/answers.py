@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any, Final
 
 from tests.interop.questions import Question
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     ConsumeStats,
     ConsumeStatsList,
@@ -22,9 +22,9 @@ from twistmq.broker.wire.bodies import (
     ResetOffsetBody,
     TopicStatsTable,
 )
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.plugins.ha.ask import HA_ADDRESS, HEARS_IDS, ROLE
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.frame import FrameDecoder
 
 __all__ = ["OWN_ROWS", "Answer", "ask_all"]
 

@@ -17,8 +17,8 @@ from tests.interop.capture_store import wait_for
 from tests.interop.gallery import Gallery
 from tests.interop.peer import Peer
 from tests.interop.recorder import Exchange, PlainClient
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.record import decode_record, record_size
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.record import decode_record, record_size
 
 __all__ = ["capture_batch"]
 

@@ -15,8 +15,8 @@ from tests.interop.gallery import Gallery
 from tests.interop.peer import Peer
 from tests.interop.trace_round import go_trace, java_trace
 from twistmq.broker.testing.raw_client import RawClient
-from twistmq.broker.wire.properties import KEYS
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.properties import KEYS
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["capture_trace"]
 

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.bodies import KVTable
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol import properties as names
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from twistmq.broker.wire.json_dialect import decode as decode_json
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from twistmq.protocol.json_dialect import decode as decode_json
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["DELAY_LEVEL", "GROUP", "HALF_TOPIC", "LOG_FILE_SIZE", "LONG_GROUP", "LONG_TOPIC",
            "QUEUES", "SCHEDULE_TOPIC", "TOPICS", "Contents", "Request", "differences",

@@ -32,17 +32,17 @@ from tests.interop.contents import (
 )
 from tests.interop.peer import Peer
 from tests.interop.servers import MAIN, Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.json_dialect import JsonDialectError
-from twistmq.broker.wire.json_dialect import decode as decode_json
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.protocol import properties as names
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.json_dialect import JsonDialectError
+from twistmq.protocol.json_dialect import decode as decode_json
 
 __all__ = ["Exchange", "committed_offset", "fill"]
 

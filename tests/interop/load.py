@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["Load"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.interop.questions import Question
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 __all__ = ["lock_questions"]
 

@@ -8,20 +8,20 @@ import time
 import urllib.request
 from typing import Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.topic_names import HALF_TOPIC
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
-from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
-from twistmq.broker.wire.headers.send import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.headers.pop import PopMessageRequestHeader
+from twistmq.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.record import SYS_TRANSACTION_PREPARED
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.record import SYS_TRANSACTION_PREPARED
+from twistmq.protocol.topic_names import HALF_TOPIC
 
 __all__ = ["GROUP", "POP_GROUP", "TOPIC", "Series", "Workload", "scrape", "series_of"]
 

@@ -29,12 +29,12 @@ from tests.interop.java_process import JavaProcess, LineProcess
 from tests.interop.peer import Peer
 from tests.interop.ports import free_port
 from tests.interop.servers import servers, wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import ConsumerConnection
-from twistmq.broker.wire.headers.client import GetConsumerConnectionListRequestHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Message, NoRoute, Producer
+from twistmq.protocol.bodies import ConsumerConnection
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.client import GetConsumerConnectionListRequestHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 __all__ = ["CONCURRENT", "GO", "ORDERLY", "OURS", "QUEUES", "MixedGroup", "Work", "both_brokers",
            "change_often", "copies", "faults_of", "order_faults", "overlaps"]

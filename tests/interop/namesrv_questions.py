@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tests.interop.questions import Question, q
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 __all__ = ["namesrv_questions"]
 

@@ -8,16 +8,16 @@ import time
 from collections.abc import Sequence
 
 from tests.plugins.ha.pair import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.properties import format_properties
-from twistmq.broker.wire.record import (
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.properties import format_properties
+from twistmq.protocol.record import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,

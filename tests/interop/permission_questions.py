@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tests.interop.questions import Question, group_q, heartbeat_q, q, send_q, topic_q
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.flags import PULL_SUBSCRIPTION
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.flags import PULL_SUBSCRIPTION
 
 __all__ = ["CLOSED", "READ_ONLY", "WRITE_ONLY", "closed_questions", "permission_questions",
            "read_only_questions", "write_only_questions"]

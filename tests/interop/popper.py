@@ -12,15 +12,15 @@ import time
 from collections import Counter
 
 from tests.plugins.pop.case import Popped, popped_of
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.pop import (
+from twistmq.plugins.pop.names import Receipt
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopMessageRequestHeader,
 )
-from twistmq.plugins.pop.names import Receipt
 
 __all__ = ["Popper"]
 

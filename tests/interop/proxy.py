@@ -24,10 +24,10 @@ from tests.interop.clients import (
     run,
 )
 from tests.interop.peer import class_path, java_command, wait_for_port
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 __all__ = ["BROKER_SETTINGS", "Proxy", "java_client_round", "make_topics", "programs_missing",
            "python_client_round"]

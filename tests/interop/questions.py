@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 __all__ = ["Question", "group_q", "heartbeat_q", "q", "questions", "send_q", "topic_q"]
 

@@ -24,10 +24,10 @@ from tests.interop.ports import free_port
 from tests.interop.replicas import OurReplica, end_of
 from tests.interop.servers import wait_until
 from tests.plugins.ha.pair import LoneBroker, lone_broker
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.admin import NotifyBrokerRoleChangedRequestHeader
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.admin import NotifyBrokerRoleChangedRequestHeader
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["CutOutcome", "cut_and_promote"]
 

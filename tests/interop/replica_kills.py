@@ -19,9 +19,9 @@ from typing import Final
 from tests.interop.load import Load
 from tests.interop.replicas import Group, Replica, bodies, same_log, slaves_of
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 __all__ = ["PAIRS", "Outcome", "kill_master", "kill_slave", "pair_of", "restart"]
 

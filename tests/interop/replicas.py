@@ -23,10 +23,10 @@ from tests.interop.forks import Forked
 from tests.interop.peer import PATIENT, Peer
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import HARuntimeInfo, KVTable
+from twistmq.protocol.bodies import HARuntimeInfo, KVTable
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["FILE_SIZE", "SETTINGS", "ApacheReplica", "Group", "NameServer", "OurReplica",
            "Replica", "bodies", "configure", "end_of", "same_log", "slaves_of"]

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.topic import (
+from twistmq.client import Client, ClientError, Consumer, MessageQueue, Producer
+from twistmq.client.interceptors import Interceptor
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     GetTopicConfigRequestHeader,
 )
-from twistmq.client import Client, ClientError, Consumer, MessageQueue, Producer
-from twistmq.client.interceptors import Interceptor
 
 __all__ = ["Pair", "check_diverted", "check_late_member"]
 

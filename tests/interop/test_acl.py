@@ -32,7 +32,7 @@ from tests.interop.kept import at_once, kept
 from tests.interop.mqadmin import mqadmin
 from tests.interop.peer import class_path, java_command
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 #: What is answered otherwise than by 4.9.4, and why.
 DIFFERENT: Final = {

@@ -7,14 +7,14 @@ from typing import ClassVar
 from tests.interop.test_acting_pair import PATIENCE, ActingCase
 from tests.plugins.ha.pair import wait_until
 from tests.plugins.ha.test_acting_pair import ACTING
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
     UnlockBatchRequestBody,
 )
+from twistmq.protocol.codes import RequestCode
 
 QUEUES = tuple(MessageQueue("T", "pair", number) for number in range(3))
 

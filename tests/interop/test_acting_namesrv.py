@@ -16,9 +16,8 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer, wait_for_port
 from tests.interop.servers import MAIN, free_port
 from tests.plugins.ha.pair import wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     BrokerMemberGroup,
     DataVersion,
     GetBrokerMemberGroupResponseBody,
@@ -27,9 +26,10 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from twistmq.broker.wire.command import decode_command
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,

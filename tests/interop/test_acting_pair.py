@@ -10,20 +10,20 @@ from tests.interop.servers import free_port
 from tests.interop.test_replication import COMMON, PairCase
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
 from tests.plugins.ha.test_acting_pair import ACTING
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import KVTable, SubscriptionGroupConfig, TopicRouteData
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.bodies import KVTable, SubscriptionGroupConfig, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.record import records_of
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.record import records_of
 
 #: How long a change of a group may take, seconds: a Java slave looks for its master every 5 s.
 PATIENCE = 90.0

@@ -15,11 +15,11 @@ from tests.interop.test_acting_pair import PATIENCE, ActingCase
 from tests.interop.test_replication import COMMON
 from tests.plugins.ha.pair import LoneBroker, lone_broker, wait_until
 from tests.plugins.ha.test_acting_pair import ACTING
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header
-from twistmq.broker.wire.record import records_of
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.record import records_of
 
 #: From one message's time to the next, ms: the last is due when the master is back.
 STEP_MS = 4000

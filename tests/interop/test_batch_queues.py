@@ -11,15 +11,15 @@ from tests.interop import clients
 from tests.interop.contents import fields_of
 from tests.interop.peer import Peer, java_command
 from tests.interop.servers import Servers, free_port, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.batch import decode_batch, encode_batch
-from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage
+from twistmq.protocol import properties as names
+from twistmq.protocol.batch import decode_batch, encode_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.query import QueryMessageRequestHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.record import SYS_INNER_BATCH, StoredMessage
 
 BATCHES: Final = "ExchangeBatches"
 PARENT: Final = "ExchangeParent"

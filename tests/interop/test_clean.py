@@ -10,9 +10,9 @@ from typing import Final
 from tests.interop.clients import JavaTestCase
 from tests.interop.exchange import Exchange
 from tests.interop.servers import free_port
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.json_dialect import decode as decode_json
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.json_dialect import decode as decode_json
 
 USED: Final = "UsedTopic"
 UNUSED: Final = "UnusedTopic"

@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer
-from twistmq.broker.wire.properties import UNIQ_KEY
 from twistmq.client import Client, Consumer, Message, Producer, ReceivedMessage, Retry, sql
+from twistmq.protocol.properties import UNIQ_KEY
 
 
 class _ClientTests(JavaTestCase):

@@ -20,8 +20,8 @@ from tests.interop.peer import Peer
 from tests.interop.ports import free_port
 from tests.interop.recorder import Exchange, Recorder
 from tests.interop.servers import servers, wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.client import Client, Consumer, Credentials, Message, Producer, SendFailed
+from twistmq.protocol.codes import RequestCode
 
 NAMESPACE: Final = "shop"
 TOKEN: Final = "token-of-bob"

@@ -11,10 +11,7 @@ from typing import Any
 from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.record import records_of
 from twistmq.client import (
     Client,
     ClientError,
@@ -24,6 +21,9 @@ from twistmq.client import (
     SendResult,
 )
 from twistmq.client.core.engine import Engine
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.record import records_of
 
 #: Messages a second while a broker dies, and how long each part of it takes, seconds.
 RATE, PART_SECONDS = 200, 1.5

@@ -12,7 +12,6 @@ from typing import Any
 from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.servers import servers, wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.client import (
     Client,
     Message,
@@ -24,6 +23,7 @@ from twistmq.client import (
     Unsupported,
     sql,
 )
+from twistmq.protocol.codes import RequestCode
 
 #: The revive topic is looked at more often than each second.
 SETTINGS = {"reviveInterval": "100", "enablePropertyFilter": "true"}

@@ -11,12 +11,12 @@ from tests.interop.client_case import NAMES, Broker, ClientTestCase
 from tests.interop.clients import java_program
 from tests.interop.servers import wait_until
 from tests.interop.test_client_sends import java
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Consumer, Dead, Producer, ReceivedMessage, Unsupported
 from twistmq.client.errors import TopicMissing
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 #: The attempts that a message has by default.
 ATTEMPTS = 16

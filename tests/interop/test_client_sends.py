@@ -14,7 +14,7 @@ from tests.interop.client_case import NAMES, Broker, ClientTestCase
 from tests.interop.clients import HERE, java_program, run
 from tests.interop.mqadmin import LATE, mqadmin
 from tests.interop.servers import MAIN, take_default_signals, wait_until
-from twistmq.broker.wire.properties import UNIQ_KEY, WAIT
+from twistmq.protocol.properties import UNIQ_KEY, WAIT
 
 SHELLS = ("blocking", "aio", "tx")
 #: Seconds that a program of ours may take.

@@ -12,13 +12,13 @@ from tests.interop import clients
 from tests.interop.contents import QUEUES, TOPICS, Contents, differences
 from tests.interop.exchange import Exchange, committed_offset, fill
 from tests.interop.servers import free_port
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins.admin.queues import ConsumeQueueData, QueryConsumeQueueResponseBody
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 VERSION = "5.3.3"
 COUNT = 500

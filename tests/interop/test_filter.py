@@ -34,13 +34,13 @@ from tests.interop.filter_cases import (
 from tests.interop.gallery import GOLDEN
 from tests.interop.kept import at_once
 from tests.interop.servers import free_port, servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins.filter_sql92.grammar import parse
 from twistmq.plugins.filter_sql92.values import EvaluationError
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 FILTERING: Final = {"enablePropertyFilter": "true", "filterSupportRetry": "true"}
 BITMAPS: Final = {**FILTERING, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}

@@ -11,14 +11,14 @@ from tests.interop.contents import is_dispatched, pipelined
 from tests.interop.exchange import FILE_SETTINGS
 from tests.interop.peer import Peer
 from tests.interop.servers import free_port, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.query import QueryMessageRequestHeader
 
 TOPIC = "IndexRounds"
 #: Messages a round.

@@ -8,9 +8,9 @@ from tests.interop.replica_kills import ALONE
 from tests.interop.replicas import configure, slaves_of
 from tests.interop.test_replication import FILE_SIZE, PATIENT_MS, PairCase
 from tests.plugins.ha.pair import LoneBroker, wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
+from twistmq.protocol.codes import RequestCode
 
 LOST = 25
 

@@ -13,8 +13,8 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 TOPIC, GROUP, COUNT = "LostProducer", "lost_producers", 20
 #: Nobody is asked until the first producer is gone and the first setting is changed.

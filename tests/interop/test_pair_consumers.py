@@ -27,14 +27,14 @@ from tests.interop.ports import free_port
 from tests.interop.servers import MAIN
 from tests.interop.test_replication import COMMON, PairCase
 from tests.plugins.ha.pair import LOCAL, wait_until
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.get_message import GetMessageResult
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.bodies import KVTable
 from twistmq.plugins import ha
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
 
 JAVA, GO, PYTHON, IDLE = "MoveJava", "MoveGo", "MovePython", "MoveIdle"
 MEMBERS = (JAVA, GO, PYTHON)

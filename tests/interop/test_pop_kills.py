@@ -17,13 +17,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.popper import Popper
 from tests.interop.servers import Servers, wait_until
 from tests.plugins.pop.case import Popped
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
 )
-from twistmq.broker.wire.json_dialect import decode
+from twistmq.protocol.json_dialect import decode
 
 COUNT = 40
 TOPIC = "Popped"

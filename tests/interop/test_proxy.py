@@ -20,10 +20,10 @@ from tests.interop.kept import at_once, kept
 from tests.interop.peer import Peer
 from tests.interop.proxy import BROKER_SETTINGS, Proxy
 from tests.interop.servers import Servers, free_port
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header
-from twistmq.broker.wire.record import records_of
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.record import records_of
 
 
 class Rounds:

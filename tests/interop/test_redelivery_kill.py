@@ -33,7 +33,7 @@ from tests.long.redelivery import (
     settings,
 )
 from twistmq.broker.testing import RawClient
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 
 COUNT = 40
 NEVER_MS = 3_600_000

@@ -12,9 +12,9 @@ from tests.interop.clients import HERE, JavaTestCase
 from tests.interop.java_process import JavaProcess, LineProcess
 from tests.interop.replicas import Group, Replica, same_log
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
 )

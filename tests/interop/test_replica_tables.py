@@ -10,22 +10,22 @@ from pathlib import Path
 from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until, within
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicQueueMappingDetail,
+)
+from twistmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
-)
-from twistmq.plugins.static_topic.mapping import (
-    LogicQueueMappingItem,
-    TopicQueueMappingDetail,
 )
 
 #: A Java master's change is on our slave after this time, s.

@@ -12,11 +12,11 @@ from typing import Any
 from tests.interop.clients import JavaTestCase
 from tests.interop.mqadmin import mqadmin
 from tests.plugins.ha.pair import LOCAL, LoneBroker, identical, lone_broker, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.bodies import KVTable
 from twistmq.plugins import ha
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 FILE_SIZE = 1024 * 1024
 #: The slaveTimeout of a master whose sends a slave acknowledges however busy the machine is, ms.

@@ -14,8 +14,8 @@ from tests.spark_bridge.session import run_to_end, spark_session
 from tests.spark_bridge.test_availability import Later
 from tests.spark_bridge.test_stream_source import Driver
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Client, Message, Producer
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.source import RocketMQDataSource
 
 BROKER = "broker-peer"

@@ -16,10 +16,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import KVTable
-from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import RecallMessageRequestHeader
 
 COUNT = 60
 TOPIC = "Timed"

@@ -16,9 +16,9 @@ from tests.interop.exchange import Exchange
 from tests.interop.kept import at_once, kept
 from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import RecallMessageRequestHeader
 
 #: What the Java round counts on.
 ROUND_SETTINGS = {"timerRollWindowSlot": "8", "recallMessageEnable": "true"}

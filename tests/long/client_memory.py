@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.interop.servers import Servers
-from twistmq.broker.codes import RequestCode
 from twistmq.client import Consumer, Message, Producer
+from twistmq.protocol.codes import RequestCode
 
 TOPIC: Final = "ClientMemory"
 BODY_SIZE: Final = 1024

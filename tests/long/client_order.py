@@ -26,10 +26,10 @@ from typing import Any, Final
 
 from tests.interop.mixed_group import both_brokers
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Consumer, Message, NoRoute, Producer, ReceivedMessage, Retry
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 TOPIC: Final = "ClientOrder"
 #: At each broker.

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from tests.long.malformed import captures, mutated
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, encode_frame
-from twistmq.broker.wire.header import CommandHeader, EmptyHeader
-from twistmq.broker.wire.headers.table import HEADERS
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.bodies import SubscriptionGroupConfig
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.frame import JSON, ROCKETMQ, encode_frame
+from twistmq.protocol.header import CommandHeader, EmptyHeader
+from twistmq.protocol.headers.table import HEADERS
 
 __all__ = ["requests_of"]
 

@@ -15,7 +15,7 @@ from twistmq.broker.remoting.messages import Request
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
-from twistmq.broker.wire.frame import Frame, FrameDecoder
+from twistmq.protocol.frame import Frame, FrameDecoder
 
 __all__ = ["Round"]
 

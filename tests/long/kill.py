@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 TOPIC = "KillTest"
 PRODUCERS = 4

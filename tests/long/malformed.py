@@ -29,15 +29,15 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.broker.wire.test_headers import headers_of
 from tests.hostile.good_client import GoodClient, Tally
 from tests.interop.servers import Servers, rss_anon_kib
-from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.command import decode_command
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
-from twistmq.broker.wire.header import ext_fields_of
-from twistmq.broker.wire.headers.table import HEADERS
+from tests.protocol.test_headers import headers_of
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.command import decode_command
+from twistmq.protocol.errors import HeaderError
+from twistmq.protocol.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
+from twistmq.protocol.header import ext_fields_of
+from twistmq.protocol.headers.table import HEADERS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "frames"
 #: Frames that one connection sends at the most, and for how long it waits for answers, seconds.

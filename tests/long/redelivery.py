@@ -31,16 +31,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.interop.servers import Servers, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.topic_names import SCHEDULE_TOPIC, TEMPLATE_TOPIC
-from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.bodies import DelayOffsetSerializeWrapper
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC, TEMPLATE_TOPIC
 
 __all__ = ["DELAYED", "DELAYS_MS", "DLQ", "FAILING", "RETRY", "TRIES", "Check", "delay_offsets",
            "join", "kill_often", "prepare", "read", "send_back", "settings"]

@@ -32,14 +32,14 @@ from tests.hostile.mounts import mount_tmpfs, unmount
 from tests.interop.clients import java_missing
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.offset import (
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 _MIB: Final = 1024 * 1024
 DISK_SIZE: Final = 128 * _MIB

@@ -24,8 +24,8 @@ from pathlib import Path
 from tests.interop.servers import Servers, wait_until
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.stream_job import Job, committed_files, kill_workers
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Message, Producer
+from twistmq.protocol.bodies import MessageQueue
 
 TOPIC, QUEUES, BATCH = "SparkKill", 8, 100
 #: How long a start, and what is left at the end, may take.
@@ -127,9 +127,9 @@ def main() -> int:
 
 def make_topic(broker: str, topic: str) -> None:
     """Make a topic with all its queues on a broker, "host:port"."""
-    from twistmq.broker.codes import RequestCode
     from twistmq.broker.testing import RawClient as Connection
-    from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+    from twistmq.protocol.codes import RequestCode
+    from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
     with Connection(broker) as client:
         reply = client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(

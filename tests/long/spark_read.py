@@ -29,8 +29,8 @@ from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers
 from tests.long.spark import QUEUES, make_topic
 from tests.spark_bridge.session import spark_session
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Message, Producer
+from twistmq.protocol.bodies import MessageQueue
 
 TOPIC = "SparkRead"
 BROKERS, READS = ("ours", "apache"), ("batch", "stream", "store")

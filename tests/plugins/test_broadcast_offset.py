@@ -6,16 +6,16 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.plugins import broadcast_offset
+from twistmq.plugins.broadcast_offset import Plugin
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.topic import (
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
 )
-from twistmq.plugins import broadcast_offset
-from twistmq.plugins.broadcast_offset import Plugin
 
 MOVED = ResponseCode.PULL_OFFSET_MOVED
 

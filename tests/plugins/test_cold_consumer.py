@@ -6,11 +6,11 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.plugins import cold_consumer
 from twistmq.plugins.cold_consumer import SWITCH, THRESHOLD
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class ColdConsumerTests(SynchronousTestCase):

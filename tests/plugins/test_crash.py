@@ -18,16 +18,16 @@ from collections import Counter
 from typing import NamedTuple
 
 from tests.every_change import EveryChangeCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper, SubscriptionGroupConfig
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.plugins import orderly, retry, schedule
 from twistmq.plugins.schedule.levels import DelayLevels
+from twistmq.protocol.bodies import DelayOffsetSerializeWrapper, SubscriptionGroupConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 
 OFFSETS = "/store/config/delayOffset.json"
 LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import orderly
+from twistmq.plugins.orderly import (
+    LOCK_AGE_MAX_MS,
+    LOCKS_FREE,
+    QueueLocks,
+)
+from twistmq.protocol.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
@@ -18,12 +22,8 @@ from twistmq.broker.wire.bodies import (
     TopicConfig,
     UnlockBatchRequestBody,
 )
-from twistmq.plugins import orderly
-from twistmq.plugins.orderly import (
-    LOCK_AGE_MAX_MS,
-    LOCKS_FREE,
-    QueueLocks,
-)
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 QUEUES = (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
 START_MS = 1_000_000

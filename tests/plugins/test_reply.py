@@ -6,22 +6,22 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingSendError, RemotingTimeout
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer, SentRequest
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import (
+from twistmq.plugins import reply
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingSendError, RemotingTimeout
+from twistmq.protocol.headers.send import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import StoredMessage, decode_record
-from twistmq.plugins import reply
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.record import StoredMessage, decode_record
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "10.0.0.9@1", "TTL": "3000",

@@ -7,24 +7,24 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import orderly, retry, schedule
+from twistmq.protocol.bodies import (
     LockBatchRequestBody,
     MessageQueue,
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import StoredMessage, decode_record
-from twistmq.plugins import orderly, retry, schedule
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import StoredMessage, decode_record
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 #: How long the first try waits, and each that follows, ms: the delay levels from the third on.

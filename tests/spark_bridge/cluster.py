@@ -12,17 +12,17 @@ from twisted.internet.defer import ensureDeferred
 
 from tests.interop.ports import free_port
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.setting_rows import namesrv_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot, services
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.testing.running import ReactorThread
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from twistmq.client import Client, Message, Producer, RequestRefused
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 
 __all__ = ["Cluster", "cluster"]
 

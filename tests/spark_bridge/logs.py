@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.spark_bridge.records import encoded
-from twistmq.broker.wire import record
+from twistmq.protocol import record
 
 
 class LogWriter:

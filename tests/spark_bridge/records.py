@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from typing import Any
 from unittest import SkipTest
 
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire import record
-from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.protocol import properties as names
+from twistmq.protocol import record
+from twistmq.protocol.message_id import offset_message_id
 
 if find_spec("pyarrow") is None or find_spec("pyspark") is None:
     raise SkipTest("the extra spark is not installed: pip install 'twistmq[spark]'")

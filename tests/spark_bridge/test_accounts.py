@@ -12,15 +12,15 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_availability import A, ClusterCase, bodies
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Credentials, Message, MessageQueue, Producer
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.trace_records import Pub, encode_records
 from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.queue_reader import ReadFailed
 from twistmq.spark_bridge.sink import WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource
 from twistmq.spark_bridge.trace_source import TraceSource
-from twistmq.trace.records import Pub, encode_records
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 ACCOUNTS = """\

@@ -18,9 +18,9 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.topics import BROKER, Topics, pa, schema_of, topics
 from twistmq import spark_bridge
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 from twistmq.spark_bridge.errors import ShortError
 from twistmq.spark_bridge.source import RocketMQDataSource
 from twistmq.spark_bridge.store_source import StoreSource

@@ -17,7 +17,7 @@ CODE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import twistmq.spark_bridge.source, twistmq.spark_bridge.store_source
-import twistmq.spark_bridge.trace_source, twistmq.broker.wire.record
+import twistmq.spark_bridge.trace_source, twistmq.protocol.record
 print({module.__file__.startswith(sys.argv[1]) for name, module in sys.modules.items()
        if name.startswith("twistmq.") and getattr(module, "__file__", None)})
 print(sorted({"twisted", "click", "twistmq.broker.config.settings"} & set(sys.modules)))

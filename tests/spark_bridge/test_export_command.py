@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from twistmq.broker.testing.running import running_broker
-from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.spark_bridge import export_command
 from twistmq.spark_bridge.export_command import spark, summary
 from twistmq.spark_bridge.export_job import TableSummary

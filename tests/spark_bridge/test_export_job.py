@@ -14,12 +14,12 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.running import RunningBroker, running_broker
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Message, Producer
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.trace_records import Pub, encode_records
 from twistmq.spark_bridge import export_job
 from twistmq.spark_bridge.export_job import NO_WORKER, STARTS, ExportJob, TableSummary, waiting
 from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
-from twistmq.trace.records import Pub, encode_records
 
 TOPICS = ("orders", "refunds")
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.lag import Lag, query_lag
 
 ENDS = {"t": {"a": {"0": 5, "1": 7}, "b": {"0": 9}}, "@last": {"t": {"a": {"0": [3, 4]}}}}

@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.object_store import SECRET, ObjectStore, object_store
-from twistmq.broker.errors import StoreError
-from twistmq.broker.wire import record
+from twistmq.protocol import record
+from twistmq.protocol.errors import StoreError
 from twistmq.spark_bridge import log_files
 from twistmq.spark_bridge.log_files import open_log_file, shown_path
 from twistmq.spark_bridge.store_source import LostFile, StoreSource

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.records import encoded
-from twistmq.broker.wire import record
+from twistmq.protocol import record
 from twistmq.spark_bridge import log_pieces
 from twistmq.spark_bridge.columns import select_columns
 from twistmq.spark_bridge.log_pieces import LogPiece, PieceReader

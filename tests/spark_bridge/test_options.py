@@ -8,9 +8,9 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.certificates import Authority
-from twistmq.broker.errors import RemotingError
 from twistmq.broker.testing import running_broker
 from twistmq.client import Producer
+from twistmq.protocol.errors import RemotingError
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.options import (
     BATCH_READ,

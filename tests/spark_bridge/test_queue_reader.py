@@ -12,16 +12,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.spark_bridge.records import encoded
 from tests.spark_bridge.topics import BROKER, Topics, topics
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingSendError
-from twistmq.broker.wire.bodies import BrokerData, ClusterInfo
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import (
+from twistmq.client import Message
+from twistmq.protocol.bodies import BrokerData, ClusterInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingSendError
+from twistmq.protocol.headers.pull import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
 )
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.client import Message
+from twistmq.protocol.properties import java_string_hash
 from twistmq.spark_bridge import queue_reader
 from twistmq.spark_bridge.columns import select_columns
 from twistmq.spark_bridge.connection import ClientSettings

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.ranges import QueueRange, limited, split
 
 SIZES = st.lists(st.integers(0, 50), min_size=1, max_size=6)

@@ -9,9 +9,9 @@ from datetime import timedelta, timezone
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.records import HOST, encoded, random_records, row
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.wire import record
-from twistmq.broker.wire.batch import encode_batch
+from twistmq.protocol import record
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.errors import StoreDamaged
 from twistmq.spark_bridge.columns import COLUMNS, TIME_MS_MAX, TIME_MS_MIN, select_columns
 from twistmq.spark_bridge.record_batches import BatchBuilder, BodyUnreadable, RowFilter
 

@@ -13,14 +13,14 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import (
+from twistmq.client import Client, Message
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from twistmq.client import Client, Message
 from twistmq.spark_bridge.options import BATCH_WRITE, Options
 from twistmq.spark_bridge.rows import OutgoingRow
 from twistmq.spark_bridge.sink import Sender, WriteFailed

@@ -7,9 +7,9 @@ from typing import Any
 from tests.interop.servers import wait_until
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.test_availability import A, ClusterCase, Later, bodies
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.headers.topic import GetTopicConfigRequestHeader
 from twistmq.client import Client, RequestRefused
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import GetTopicConfigRequestHeader
 from twistmq.spark_bridge.availability import StillAway
 from twistmq.spark_bridge.queue_reader import ReadFailed
 

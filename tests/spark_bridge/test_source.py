@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.topics import BROKER, Topics, filters_of, schema_of, topics
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import host_text
 from twistmq.client import Message
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import host_text
 from twistmq.spark_bridge.options import time_text
 from twistmq.spark_bridge.source import RocketMQDataSource
 

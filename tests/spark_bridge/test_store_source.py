@@ -16,9 +16,9 @@ from tests.spark_bridge.object_store import object_store
 from tests.spark_bridge.records import row
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire import record
-from twistmq.broker.wire.batch import encode_batch
 from twistmq.client import Message, Producer
+from twistmq.protocol import record
+from twistmq.protocol.batch import encode_batch
 from twistmq.spark_bridge.columns import COLUMNS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -9,11 +9,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge.records import encoded
-from twistmq.broker.wire import record
-from twistmq.spark_bridge.columns import TRACE_COLUMNS
-from twistmq.spark_bridge.record_batches import BatchBuilder
-from twistmq.spark_bridge.trace_events import MESSAGE_COLUMNS, TraceEvents
-from twistmq.trace.records import (
+from twistmq.protocol import record
+from twistmq.protocol.trace_records import (
     EndTransaction,
     Pub,
     Recall,
@@ -22,6 +19,9 @@ from twistmq.trace.records import (
     decode_records,
     encode_records,
 )
+from twistmq.spark_bridge.columns import TRACE_COLUMNS
+from twistmq.spark_bridge.record_batches import BatchBuilder
+from twistmq.spark_bridge.trace_events import MESSAGE_COLUMNS, TraceEvents
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/trace"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

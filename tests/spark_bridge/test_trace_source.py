@@ -11,7 +11,7 @@ from tests.spark_bridge.logs import LogWriter
 from tests.spark_bridge.session import spark_session
 from twistmq.broker.testing.running import running_broker
 from twistmq.client import Producer
-from twistmq.trace.records import EndTransaction, Pub, SubAfter, SubBefore, encode_records
+from twistmq.protocol.trace_records import EndTransaction, Pub, SubAfter, SubBefore, encode_records
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 T0 = 1_700_000_000_000

@@ -11,8 +11,8 @@ from typing import Any
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Client, Message, Producer
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["BROKER", "Topics", "filters_of", "pa", "schema_of", "topics"]
 

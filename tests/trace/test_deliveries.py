@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.protocol.trace_records import ContextCode
 from twistmq.trace.deliveries import Deliveries, Delivery
-from twistmq.trace.records import ContextCode
 
 TIMEOUT_MS = 900_000
 

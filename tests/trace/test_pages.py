@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.protocol.trace_records import Pub, decode_records
 from twistmq.trace.pages import BODY_BYTES_MAX, KEYS_BYTES_MAX, RECORDS_MAX, Page, Pages
-from twistmq.trace.records import Pub, decode_records
 
 
 def pub(message_id: str = "i", keys: str | None = None, topic: str = "T") -> Pub:

@@ -8,25 +8,24 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import error_lines, flip
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.bodies import ConsumerData, MessageModel
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
-from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
-from twistmq.broker.wire.headers.send import (
+from twistmq.plugins import orderly, retry, schedule
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.bodies import ConsumerData, MessageModel
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.headers.query import QueryMessageRequestHeader
+from twistmq.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.record import StoredMessage, decode_record
-from twistmq.plugins import orderly, retry, schedule
-from twistmq.trace import plugin
-from twistmq.trace.records import (
+from twistmq.protocol.record import StoredMessage, decode_record
+from twistmq.protocol.trace_records import (
     ContextCode,
     MessageType,
     Pub,
@@ -36,6 +35,7 @@ from twistmq.trace.records import (
     decode_records,
     encode_records,
 )
+from twistmq.trace import plugin
 from twistmq.trace.tracing_clients import WATCH_MS
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.record import host_bytes
-from twistmq.trace.records import Pub, SubBefore, encode_records
+from twistmq.protocol.record import host_bytes
+from twistmq.protocol.trace_records import Pub, SubBefore, encode_records
 from twistmq.trace.tracing_clients import (
     CLIENTS_MAX,
     FORGET_MS,

@@ -8,24 +8,24 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import run_all
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import (
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     StoredMessage,
     decode_record,
 )
+from twistmq.protocol.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.transaction import plugin
 from twistmq.transaction.service import SYSTEM_GROUP, TransactionService
 

@@ -6,21 +6,21 @@ import contextlib
 import json
 from collections import Counter
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingTimeout
 from twistmq.broker.testing import RawClient
-from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RemotingTimeout
+from twistmq.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import (
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import decode_record
+from twistmq.protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 
 __all__ = ["TOPIC", "Producer"]
 

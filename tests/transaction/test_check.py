@@ -15,12 +15,12 @@ from tests.transaction.case import (
     questions,
 )
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.request import consumer_offset
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from twistmq.broker.wire.json_writer import encode_pretty_row
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import MessageRecord, decode_record, host_bytes, record_again
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import MessageRecord, decode_record, host_bytes, record_again
+from twistmq.protocol.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.transaction import check, plugin
 from twistmq.transaction.service import SYSTEM_GROUP
 

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 from tests.transaction.case import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.command import decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT, MessageRecord
 from twistmq.plugins import schedule
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import decode_command, encode_request
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import SYS_TRANSACTION_COMMIT, MessageRecord
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 from twistmq.transaction import plugin
 
 

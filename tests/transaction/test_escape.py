@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.transaction.case import COMMIT, TransactionTestCase
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.record import MessageRecord
 
 
 class EscapeTests(TransactionTestCase):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.properties import format_properties, parse_properties
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.properties import format_properties, parse_properties
+from twistmq.protocol.record import (
     SYS_MULTI_TAGS,
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_PREPARED,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.transaction.case import COMMIT, TransactionTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC
-from twistmq.broker.wire.headers.transaction import ResumeCheckHalfMessageRequestHeader
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import CHECK_MAX_TIME_TOPIC
 
 FAILED = (ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
 

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.servers import Servers, wait_until
 from tests.transaction.producer import Producer
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 COUNT = 60
 #: Checks follow each other closely; ends are written at once or, where a test says so, never.

@@ -6,8 +6,8 @@ from twisted.logger import capturedLogs
 
 from tests.kernel_case import error_lines
 from tests.transaction.case import COMMIT, ROLLBACK, TransactionTestCase
-from twistmq.broker.topic_names import OP_HALF_TOPIC
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import OP_HALF_TOPIC
 from twistmq.transaction.ops import KnownOps, op_record
 
 

@@ -9,8 +9,8 @@ from tests.cost import GROWTH_MAX, growth
 from tests.transaction.case import COMMIT, TransactionTestCase
 from tests.transaction.test_end import BatchTests, EndTests
 from twistmq.broker import hookimpl
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import MessageRecord
 from twistmq.transaction.recent import RecentHalves
 
 

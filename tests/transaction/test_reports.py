@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.kernel_case import run_all
 from tests.transaction.case import COMMIT, TransactionTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from twistmq.broker.wire.headers.transaction import ResumeCheckHalfMessageRequestHeader
-from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.plugins import schedule, timer
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.transaction import plugin
 from twistmq.transaction.service import SYSTEM_GROUP
 

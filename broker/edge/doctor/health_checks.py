@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine
 from twistmq.broker.edge.doctor.tls_checks import client_context
-from twistmq.broker.errors import BrokerError, SettingsError
-from twistmq.broker.wire.bodies import KVTable
+from twistmq.broker.errors import SettingsError
 from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["health_findings"]
 

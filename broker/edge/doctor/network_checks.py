@@ -14,7 +14,6 @@ from typing import Final
 from urllib.request import ProxyHandler, build_opener
 
 from twistmq.broker.client.name_lookup import look_up
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.address_server_url import (
@@ -26,15 +25,17 @@ from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.edge.doctor.host_checks import Host
 from twistmq.broker.edge.doctor.tls_checks import client_context
-from twistmq.broker.errors import BrokerError, SettingsError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.remoting.host_address import resolved
-from twistmq.broker.wire.addresses import (
+from twistmq.client.connection import Connection
+from twistmq.protocol.addresses import (
     ANSWER_SIZE_MAX,
     addresses_of_answer,
     split_address,
 )
-from twistmq.broker.wire.bodies import ClusterInfo
-from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import ClusterInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["network_findings"]
 

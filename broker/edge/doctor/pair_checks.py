@@ -9,16 +9,17 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.properties_file import decode_properties, parse_properties
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.edge.doctor.tls_checks import client_context
-from twistmq.broker.errors import BrokerError, SettingsError
-from twistmq.broker.wire.bodies import ClusterInfo
-from twistmq.broker.wire.flags import MASTER_ID
+from twistmq.broker.errors import SettingsError
 from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import ClusterInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID
 
 __all__ = ["pair_findings"]
 

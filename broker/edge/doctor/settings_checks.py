@@ -16,7 +16,8 @@ from twistmq.broker.config.settings import OWN_FILE, Setting, Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.doctor.findings import Finding, Level, broken, fine, warning
 from twistmq.broker.edge.services import declare_plugins
-from twistmq.broker.errors import BrokerError, SettingsError
+from twistmq.broker.errors import SettingsError
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["read_settings", "start_findings"]
 

@@ -17,10 +17,10 @@ from twistmq.broker.config.folder_checks import lock_holder, nearest_folder, not
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import durability_notice
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.regular_file import file_kind, read_regular
 from twistmq.broker.store.settings import StoreSettings
+from twistmq.protocol.errors import StoreError
 
 __all__ = ["Space", "space_of", "store_findings"]
 

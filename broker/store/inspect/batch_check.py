@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.batch_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE
 from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.properties import INNER_BASE, INNER_NUM, TAGS, tags_code
-from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.properties import INNER_BASE, INNER_NUM, TAGS, tags_code
+from twistmq.protocol.record import SYS_INNER_BATCH, StoredMessage
 
 __all__ = ["BatchCheck"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged, WireError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.inspect.index_check import IndexCheck
 from twistmq.broker.store.inspect.json_files import check_json_file
@@ -17,13 +16,14 @@ from twistmq.broker.store.inspect.log_walk import LogWalk
 from twistmq.broker.store.inspect.plugin_files import IsolatedCheck, PluginFiles
 from twistmq.broker.store.inspect.queue_check import QueueCheck
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     LmqConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from twistmq.protocol.errors import StoreDamaged, WireError
+from twistmq.protocol.topic_names import can_be_directory
 
 __all__ = ["KERNEL_TABLES", "StoreCheck"]
 

@@ -19,7 +19,7 @@ from twistmq.broker.store.extension_unit import (
 from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import StoreFiles, report_missing
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["ExtensionView", "UnitFinder"]
 

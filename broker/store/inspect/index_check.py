@@ -19,8 +19,8 @@ from twistmq.broker.store.index_tail import HEADER_SIZE, SLOT_SIZE
 from twistmq.broker.store.inspect.index_view import IndexView, Item, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire.properties import index_keys
-from twistmq.broker.wire.record import (
+from twistmq.protocol.properties import index_keys
+from twistmq.protocol.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_ROLLBACK,
     StoredMessage,

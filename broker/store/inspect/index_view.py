@@ -25,7 +25,7 @@ from twistmq.broker.store.index_tail import (
     settled_count,
 )
 from twistmq.broker.store.inspect.files import Reader
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.protocol.properties import java_string_hash
 
 __all__ = ["IndexView", "Item", "key_hash"]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from twistmq.broker.errors import WireError
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.store.regular_file import read_regular
-from twistmq.broker.wire import json_dialect
+from twistmq.protocol import json_dialect
+from twistmq.protocol.errors import WireError
 
 __all__ = ["check_json_file", "read_config"]
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.inspect.files import Reader, Segments, common_size, is_number
 from twistmq.broker.store.inspect.json_files import read_config
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.record import (
+from twistmq.protocol import json_dialect
+from twistmq.protocol.errors import StoreDamaged, StoreError
+from twistmq.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
     RECORD_SIZE_MIN,

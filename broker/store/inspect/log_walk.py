@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.consume_queue import OFFSET_MAX
 from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles, report_missing
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire.properties import pair_count
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.properties import pair_count
+from twistmq.protocol.record import (
     MAGIC_BLANK,
     PHYSICAL_OFFSET_POSITION,
     RECORD_SIZE_MIN,
@@ -27,6 +26,7 @@ from twistmq.broker.wire.record import (
     decode_record,
     record_size,
 )
+from twistmq.protocol.topic_names import can_be_directory
 
 __all__ = ["LogWalk"]
 

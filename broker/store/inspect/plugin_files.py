@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.store.inspect.dump import Wanted
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import StoredMessage
 
 __all__ = ["FilesCheck", "IsolatedCheck", "PluginFiles", "isolated_rows"]
 

@@ -21,9 +21,9 @@ from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, light_entries
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET, TAGS, tags_code
-from twistmq.broker.wire.record import StoredMessage, has_queue_entry
+from twistmq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, TAGS, tags_code
+from twistmq.protocol.record import StoredMessage, has_queue_entry
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 
 __all__ = ["QueueCheck"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.testing.running import RunningBroker, running_broker
-from twistmq.broker.wire.bodies import (
+from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumerRunningInfo,
@@ -25,7 +25,7 @@ from twistmq.broker.wire.bodies import (
     ProducerData,
     SubscriptionData,
 )
-from twistmq.client.connection import Connection
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 __all__ = ["AdminCase", "Member", "call"]
 

@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.admin.case import AdminCase
 from twistmq.broker.admin.brokers import replication_status
 from twistmq.broker.admin.session import Broker, Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import HAClientRuntimeInfo, HARuntimeInfo
+from twistmq.protocol.bodies import HAClientRuntimeInfo, HARuntimeInfo
+from twistmq.protocol.codes import RequestCode
 
 
 class BrokerTests(AdminCase):

@@ -19,7 +19,7 @@ from tests.broker.admin.case import AdminCase, call
 from tests.certificates import Authority
 from twistmq.broker.admin.command_line import all_commands
 from twistmq.broker.admin.rows import Command
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 _MAIN = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
 #: Imported by no command: a reactor, the plugins, an editor of YAML.

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.admin.command_line import AdminCommand, all_commands
 from twistmq.broker.admin.command_rows import LEFT_OUT
 from twistmq.broker.admin.rows import GROUPS, Command
-from twistmq.broker.codes import RequestCode
+from twistmq.protocol.codes import RequestCode
 
 #: The commands mqadmin 5.3.3 registers, by the folder of their classes. Source: MQAdminStartup.
 MQADMIN: Final = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.broker.admin.case import AdminCase
 from tests.interop.servers import wait_until
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Client
+from twistmq.protocol.bodies import MessageQueue
 
 
 class GroupTests(AdminCase):

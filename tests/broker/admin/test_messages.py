@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.admin.case import AdminCase
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.record import SYS_COMPRESSED
 from twistmq.client import Client, Message, Producer
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.record import SYS_COMPRESSED
 
 
 class MessageCase(AdminCase):
@@ -242,7 +242,7 @@ class TraceTests(AdminCase):
 
     def test_the_trace_of_a_message_has_its_send_and_consumption(self) -> None:
         """The send and the consumption of a message, from a client's records."""
-        from twistmq.trace.records import Pub, SubAfter, SubBefore, encode_records
+        from twistmq.protocol.trace_records import Pub, SubAfter, SubBefore, encode_records
 
         name = "0A" * 16
         body = encode_records((

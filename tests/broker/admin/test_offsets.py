@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.broker.admin.case import AdminCase
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Client
+from twistmq.protocol.bodies import MessageQueue
 
 _QUEUES = [MessageQueue("T", "broker-a", at) for at in range(2)]
 

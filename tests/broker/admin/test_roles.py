@@ -11,8 +11,8 @@ from twistmq.broker.admin import roles
 from twistmq.broker.admin.roles import follow_master, promote_slave
 from twistmq.broker.admin.rows import Row
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.testing import RunningBroker, running_broker
+from twistmq.protocol.errors import BrokerError, StoreError
 
 
 class CommandTests(SynchronousTestCase):

@@ -8,9 +8,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.scripted_server import ScriptedServer, answer
 from twistmq.broker.admin.session import Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import RemotingTimeout
 from twistmq.client.blocking import Client
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import RemotingTimeout
 
 
 class SilenceTests(SynchronousTestCase):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.broker.admin.case import AdminCase
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client import Client
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode
 
 
 class StatisticsTests(AdminCase):

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from tests.broker.client.http_page import HttpPage
 from twistmq.broker.client import address_server
 from twistmq.broker.client.address_server import AddressServer
-from twistmq.broker.errors import (
+from twistmq.protocol.errors import (
     RemotingConnectError,
     RemotingError,
     RemotingTimeout,

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.broker.client.name_table import NameTable
 from twistmq.broker.client import name_lookup
 from twistmq.broker.client.name_lookup import NameLookup, look_up
-from twistmq.broker.errors import RemotingConnectError, RemotingError, RemotingTimeout
+from twistmq.protocol.errors import RemotingConnectError, RemotingError, RemotingTimeout
 
 
 class LookUpTests(SynchronousTestCase):

@@ -11,9 +11,7 @@ from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers, Registered
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingConnectError, RemotingTimeout
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -24,10 +22,12 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_reply
+from twistmq.protocol.errors import BrokerError, RemotingConnectError, RemotingTimeout
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     GetBrokerMemberGroupRequestHeader,
     QueryDataVersionResponseHeader,

@@ -13,12 +13,6 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.errors import (
-    RemotingConnectError,
-    RemotingSendError,
-    RemotingTimeout,
-    RemotingTooLong,
-)
 from twistmq.broker.net import closing
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.listener import ListenerService
@@ -26,11 +20,17 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.wire.addresses import split_address
-from twistmq.broker.wire.command import VERSION, encode_reply
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, FrameDecoder
-from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
-from twistmq.broker.wire.signature import Credentials, Signer
+from twistmq.protocol.addresses import split_address
+from twistmq.protocol.command import VERSION, encode_reply
+from twistmq.protocol.errors import (
+    RemotingConnectError,
+    RemotingSendError,
+    RemotingTimeout,
+    RemotingTooLong,
+)
+from twistmq.protocol.frame import FRAME_SIZE_MAX, FrameDecoder
+from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.protocol.signature import Credentials, Signer
 
 ECHO, SILENT, ASK, LONG = 901, 902, 903, 904
 

@@ -8,7 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.edge import boot
-from twistmq.broker.errors import BrokerError, SettingsError, SettingUnavailable, StoreDamaged
+from twistmq.broker.errors import SettingsError, SettingUnavailable
+from twistmq.protocol.errors import BrokerError, StoreDamaged
 
 
 class BrokerSettingsTests(SynchronousTestCase):

@@ -16,21 +16,20 @@ from twisted.trial.unittest import TestCase
 from twistmq.broker import hookimpl
 from twistmq.broker.client import name_servers as name_servers_module
 from twistmq.broker.client.name_servers import BrokerIdentity, Registered
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import broker_service as broker_service_module
 from twistmq.broker.edge.boot import broker_settings
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.periodic import PeriodicService
-from twistmq.broker.errors import BrokerError, SettingsError, StoreError, StoreFull
+from twistmq.broker.errors import SettingsError, StoreFull
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     HeartbeatData,
     ProducerData,
     RegisterBrokerBody,
@@ -38,7 +37,9 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, StoreError
+from twistmq.protocol.headers.namesrv import (
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,

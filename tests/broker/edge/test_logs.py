@@ -10,7 +10,6 @@ from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import servers
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.setting_rows import LOG_ROWS
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import (
@@ -21,6 +20,7 @@ from twistmq.broker.constants import (
 from twistmq.broker.edge.logs import file_observer, open_log
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing.raw_client import RawClient
+from twistmq.protocol.codes import RequestCode
 
 
 class FileObserverTests(SynchronousTestCase):

@@ -8,7 +8,6 @@ from twisted.trial.unittest import TestCase
 
 from tests.interop.ports import free_port
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import namesrv_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.clock import monotonic, now_ms
@@ -19,9 +18,10 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.protocol.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
     RegisterBrokerRequestHeader,
 )

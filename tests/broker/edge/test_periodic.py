@@ -10,9 +10,9 @@ from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge.periodic import PeriodicService
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.net.factory import StallWatch
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.protocol.errors import StoreDamaged
 
 
 class PeriodicTests(SynchronousTestCase):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingSendError
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import RawClient, send_header
-from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
-from twistmq.broker.wire.record import host_text
 from twistmq.client.connection import Connection
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RemotingSendError
+from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.protocol.record import host_text
 
 HEADER = b"PROXY TCP4 %s 10.0.0.1 555 10911\r\n"
 WHITE, OTHER = b"192.0.2.7", b"198.51.100.1"

@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.ports import free_port
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import load_hooks, load_namesrv_hooks
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing import BrokerTestCase, running_broker
+from twistmq.protocol.codes import RequestCode
 
 
 class LoadHooksTests(SynchronousTestCase):

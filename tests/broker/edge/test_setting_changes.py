@@ -19,7 +19,6 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.properties_file import with_changes
 from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.edge import boot
@@ -27,6 +26,7 @@ from twistmq.broker.edge.services import UpService
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing.raw_client import RawClient
 from twistmq.broker.testing.running import ReactorThread, running_broker
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 #: Small files, and ports that the system chooses.
 FILE = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from unittest import mock
 
 from tests.broker.edge.test_setting_changes import PLUGINS, TEXTS, UpCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.properties_file import with_changes
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.config.settings_update import change_settings
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.testing.raw_client import RawClient
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 
 class SweepTests(UpCase):

@@ -28,8 +28,8 @@ from twistmq.broker.edge.boot import (
     up_settings,
 )
 from twistmq.broker.edge.command_line import twistmq
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.plugin.hooks import Hooks
+from twistmq.protocol.errors import StoreDamaged
 
 
 class FakeReactor:

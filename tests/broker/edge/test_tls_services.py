@@ -14,10 +14,8 @@ from twisted.internet.threads import deferToThread
 
 from tests.certificates import Authority
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.errors import RemotingConnectError, RemotingError, RemotingSendError
 from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls import TlsClient
 from twistmq.broker.net.tls_options import tls_client_options
@@ -25,7 +23,9 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing import BrokerTestCase
 from twistmq.broker.testing.raw_client import RawClient
-from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RemotingConnectError, RemotingError, RemotingSendError
+from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
 
 
 class TlsServicesCase(BrokerTestCase):

@@ -19,8 +19,8 @@ from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.tls import PortSecurity
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.testing.conversation import BEGIN_MS, make_server
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.frame import FRAME_SIZE_MAX
 
 ECHO, BIG = 901, 903
 FRAME = encode_request(ECHO, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.testing.conversation import Conversation, read_commands
-from twistmq.broker.wire.command import RemotingCommand
+from twistmq.protocol.command import RemotingCommand
 
 __all__ = ["TlsPeer", "client_context"]
 

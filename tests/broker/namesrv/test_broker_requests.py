@@ -8,7 +8,6 @@ from typing import Any
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, KV_REPLY_SIZE_MAX
 from twistmq.broker.namesrv.broker_requests import FILTER_SERVERS_VERSION_MIN
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
@@ -16,7 +15,7 @@ from twistmq.broker.namesrv.route_tables import BrokerKey
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     KVTable,
     QueueData,
@@ -25,7 +24,8 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.namesrv import (
     AddWritePermOfBrokerResponseHeader,
     BrokerHeartbeatRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,

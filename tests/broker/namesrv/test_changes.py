@@ -7,20 +7,20 @@ from itertools import pairwise
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import ROUTE_ROW_BYTES
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.namesrv import changes
 from twistmq.broker.remoting.messages import Handled, Reply
 from twistmq.broker.scheduling.scheduler import IDLE_PERIOD_MS
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,

@@ -7,7 +7,6 @@ from pathlib import Path
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import NAMESRV_OPEN
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.edge.boot import name_server_settings, namesrv_settings, up_settings
@@ -16,8 +15,9 @@ from twistmq.broker.edge.start_checks import namesrv_host_checks
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.name_server import PortlessNameServer
-from twistmq.broker.wire.bodies import KVTable
-from twistmq.broker.wire.headers.namesrv import GetKVConfigResponseHeader
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.namesrv import GetKVConfigResponseHeader
 
 FILE = "/ns/kvConfig.json"
 

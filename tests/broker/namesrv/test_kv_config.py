@@ -12,9 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.config.setting_rows import namesrv_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import KV_NAME_SIZE_MAX
-from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.namesrv.kv_config import KVConfig
 from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.protocol.errors import RequestRefused, StoreDamaged, StoreError
 
 PATH = "/data/namesrv/kvConfig.json"
 

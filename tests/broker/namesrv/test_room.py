@@ -8,20 +8,12 @@ from typing import Any
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import (
-    BROKERS_OF_NAME_MAX,
-    DATA_VERSION_SIZE_MAX,
-    FILTER_SERVERS_MAX,
-    PLACE_KEPT_MS_MAX,
-    ROUTE_TEXT_SIZE_MAX,
-    SINGLE_TOPIC_SIZE_MAX,
-)
+from twistmq.broker.constants import BROKERS_OF_NAME_MAX, PLACE_KEPT_MS_MAX, SINGLE_TOPIC_SIZE_MAX
 from twistmq.broker.namesrv import room
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     QueueData,
     RegisterBrokerBody,
@@ -30,12 +22,14 @@ from twistmq.broker.wire.bodies import (
     TopicQueueMappingInfo,
     TopicRouteData,
 )
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.namesrv import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
+from twistmq.protocol.limits import DATA_VERSION_SIZE_MAX, FILTER_SERVERS_MAX, ROUTE_TEXT_SIZE_MAX
 
 MIB = 1024 * 1024
 

@@ -7,8 +7,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, ReplyTooLong
 from twistmq.broker.namesrv import route_bodies, route_views
 from twistmq.broker.namesrv.route_bodies import route_body, topic_list_body
 from twistmq.broker.namesrv.route_views import LONG_COUNT
@@ -19,14 +17,16 @@ from twistmq.broker.testing.name_server import (
     StillChannel,
     make_registration,
 )
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ClusterInfo,
     QueueData,
     TopicList,
     TopicQueueMappingInfo,
     TopicRouteData,
 )
-from twistmq.broker.wire.flags import UNIT_SUB
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, ReplyTooLong
+from twistmq.protocol.flags import UNIT_SUB
 
 BROKERS = 700
 #: More turns than anything here takes.

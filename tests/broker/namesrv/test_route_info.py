@@ -10,14 +10,14 @@ from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
 from twistmq.broker.namesrv.route_info import BROKER_TIMEOUT_MS, RouteInfoManager
 from twistmq.broker.namesrv.route_tables import BrokerKey, RouteTables
 from twistmq.broker.testing.name_server import StillChannel, make_registration
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     QueueData,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
-from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
+from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.name_server import PortlessNameServer, make_registration
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import TopicConfig, TopicConfigSerializeWrapper, TopicRouteData
-from twistmq.broker.wire.bodies.route import STANDARD_JSON_VERSION_MIN
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper, TopicRouteData
+from twistmq.protocol.bodies.route import STANDARD_JSON_VERSION_MIN
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 ADDRESS = "10.0.0.1:10911"
 

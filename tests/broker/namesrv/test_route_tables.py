@@ -26,7 +26,7 @@ from twistmq.broker.namesrv.route_info import RouteInfoManager
 from twistmq.broker.namesrv.route_tables import BrokerKey, RouteTables
 from twistmq.broker.namesrv.route_views import RouteViews
 from twistmq.broker.testing.name_server import StillChannel, make_registration
-from twistmq.broker.wire.bodies import QueueData
+from twistmq.protocol.bodies import QueueData
 
 CLUSTERS = st.sampled_from(["C", "D"])
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -9,7 +9,7 @@ from twistmq.broker.constants import STALL_SECONDS, STALL_WARN_SECONDS
 from twistmq.broker.net.factory import InFlight, StallWatch
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.command import encode_request
 
 
 class InFlightTests(SynchronousTestCase):

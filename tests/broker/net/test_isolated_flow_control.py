@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.net.isolated_flow_control import IsolatedFlowControl
-from twistmq.broker.wire.frame import JSON
+from twistmq.protocol.frame import JSON
 
 FRAMES = [(JSON, b"a", b""), (JSON, b"b", b"")]
 

@@ -11,7 +11,6 @@ from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.net import closing
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.listener import ListenerService
@@ -19,7 +18,8 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, RequestHandler
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import BrokerError
 
 BIG = 901
 

@@ -12,7 +12,6 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
     CONNECTION_BYTES_IN_FLIGHT_MAX,
     CONNECTION_BYTES_UNSENT_MAX,
@@ -30,8 +29,9 @@ from twistmq.broker.net.limits import KeptBytes
 from twistmq.broker.net.run_queue import READ_SIZE
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server, read_commands
-from twistmq.broker.wire.command import decode_command, encode_reply, encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, Frame, encode_frame
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import decode_command, encode_reply, encode_request
+from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, Frame, encode_frame
 
 ECHO, WAIT, BIG, SLOW = 901, 902, 903, 904
 MIB = 1024 * 1024

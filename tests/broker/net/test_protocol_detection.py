@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.broker.net.test_protocol import ECHO, ProtocolTestCase
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import TlsRefused
 from twistmq.broker.testing.conversation import Conversation
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import encode_request
 
 
 class _Proxy:

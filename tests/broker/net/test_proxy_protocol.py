@@ -21,7 +21,7 @@ from twistmq.broker.net.proxy_protocol import (
 from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.testing.conversation import BEGIN_MS, Conversation, make_server
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.command import encode_request
 
 ECHO = 901
 FRAME = encode_request(ECHO, 1)

@@ -11,7 +11,7 @@ from tests.cost import GROWTH_MAX, growth
 from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.net.run_queue import READ_SIZE, RunQueue, WaitingFrames
 from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Slice
-from twistmq.broker.wire.frame import JSON, Frame
+from twistmq.protocol.frame import JSON, Frame
 
 
 def frames(count: int, first: int = 0) -> list[Frame]:

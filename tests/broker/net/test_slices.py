@@ -12,9 +12,7 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import TURN_SECONDS
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.net.run_queue import READ_SIZE
 from twistmq.broker.net.slices import JOINING_FRAMES_MAX, PIECE_FRAMES_MAX
@@ -26,8 +24,10 @@ from twistmq.broker.remoting.messages import (
     RequestHandler,
 )
 from twistmq.broker.testing.conversation import Conversation, make_server
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.header import CommandHeader, Int32
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.header import CommandHeader, Int32
 
 ECHO, BATCH, OTHER = 901, 902, 903
 Batch = list[tuple[Any, bytes]]

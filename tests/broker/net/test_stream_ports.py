@@ -18,11 +18,12 @@ from twistmq.broker.config.port_checks import LISTENING
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.clock import now_ms
-from twistmq.broker.errors import RemotingConnectError, RemotingError, SettingsError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.stream_ports import StreamPort, StreamPorts
 from twistmq.broker.net.tls import PortSecurity, StreamTls
 from twistmq.broker.testing.running import ReactorThread
+from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 
 class _Echo(Protocol):

@@ -8,7 +8,7 @@ import ssl
 from tests.broker.edge.tls_case import BIG, ECHO, FRAME, TlsTestCase
 from tests.broker.edge.tls_peer import TlsPeer
 from twistmq.broker.constants import CONNECTION_BYTES_UNSENT_FREE, TLS_HANDSHAKE_BYTES
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.command import encode_request
 
 
 class BytesTests(TlsTestCase):

@@ -9,14 +9,14 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.setting_rows import LOG_ROWS
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import encode_request
 
 SEND, PULL, ASK, STRANGE = (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE,
                             RequestCode.GET_MAX_OFFSET, 9001)

@@ -17,7 +17,7 @@ from twistmq.broker.request.client_table import Client, ClientChange
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 
 class ShownTypesTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.plugin.discovery import NAMESRV_GROUP, find_plugins
 
 #: Classes that stand for plugins; the first two for stock ones.
-CODES, ERRORS = "twistmq.broker.codes:RequestCode", "twistmq.broker.errors:BrokerError"
+CODES, ERRORS = "twistmq.protocol.codes:RequestCode", "twistmq.protocol.errors:BrokerError"
 JSON, CSV, SHLEX = "json:JSONDecoder", "csv:Dialect", "shlex:shlex"
 
 

@@ -13,15 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Setting
-from twistmq.broker.errors import (
-    BrokerError,
-    RequestRefused,
-    SettingsError,
-    StoreDamaged,
-    StoreError,
-)
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.plugin.hook_kinds import KINDS
@@ -29,7 +22,9 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import BrokerError, RequestRefused, StoreDamaged, StoreError
+from twistmq.protocol.record import MessageRecord
 
 #: Hooks pass these on without looking at them.
 BROKER: Any = object()

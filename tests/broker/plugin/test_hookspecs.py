@@ -11,10 +11,10 @@ from types import ModuleType
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.pages.hooks_page import hooks_by_section, hooks_page
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.plugin.hooks import Hooks
+from twistmq.protocol.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "plugins/HOOKS.md"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingSendError, RemotingTimeout
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.messages import Channel
 from twistmq.broker.testing.conversation import Conversation, make_server
-from twistmq.broker.wire.command import encode_reply
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import encode_reply
+from twistmq.protocol.errors import RemotingSendError, RemotingTimeout
+from twistmq.protocol.header import CommandHeader
 
 
 class CheckHeader(CommandHeader):

@@ -12,18 +12,19 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import REFUSED, RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
-from twistmq.broker.wire.header import CommandHeader, Int32, ext_fields_of
-from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.codes import REFUSED, RequestCode, ResponseCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
+from twistmq.protocol.header import CommandHeader, Int32, ext_fields_of
+from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 ECHO, FAIL, WAIT, BATCH = 901, 902, 903, 904
 

@@ -12,7 +12,7 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.remoting.host_address import resolved
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.record import host_bytes
+from twistmq.protocol.record import host_bytes
 
 V6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1%eth0", 0, 0, 2))
 V4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.2.3", 0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.remoting.messages import (
     DeferredReply,
     Handled,
@@ -13,6 +12,7 @@ from twistmq.broker.remoting.messages import (
     defer_until,
     now_or_later,
 )
+from twistmq.protocol.codes import ResponseCode
 
 
 class HoldUntilTests(SynchronousTestCase):

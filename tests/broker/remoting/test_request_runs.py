@@ -7,8 +7,6 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import HeaderError
 from twistmq.broker.remoting.request_runs import (
     UnreadSend,
     read_run,
@@ -16,12 +14,14 @@ from twistmq.broker.remoting.request_runs import (
     unread_json_send,
     unread_send,
 )
-from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.command import decode_command
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame
-from twistmq.broker.wire.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
-from twistmq.broker.wire.signature import (
+from twistmq.protocol.binary_header import encode_binary_header
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command
+from twistmq.protocol.errors import HeaderError
+from twistmq.protocol.frame import JSON, ROCKETMQ, Frame
+from twistmq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from twistmq.protocol.request_reader import RequestReader, SignedRequestReader
+from twistmq.protocol.signature import (
     ACCESS_KEY,
     SIGNATURE,
     Credentials,

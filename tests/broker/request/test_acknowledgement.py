@@ -9,9 +9,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused, StoreError
 from twistmq.broker.request.acknowledgement import Acknowledgement, Stage
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused, StoreError
 
 TIMEOUT_MS = 5000
 

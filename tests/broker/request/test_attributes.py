@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.request.attributes import (
     GROUP_ATTRIBUTES,
     TOPIC_ATTRIBUTES,
     alter_attributes,
     parse_attribute_changes,
 )
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 _TYPES = "value is not in set: [UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NORMAL]"
 

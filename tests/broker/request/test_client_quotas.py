@@ -5,9 +5,7 @@ from __future__ import annotations
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import EXPRESSION_LENGTH_MAX, HEARTBEAT_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.request.client_quotas import (
     ClientSpace,
     consumer_key,
@@ -16,12 +14,14 @@ from twistmq.broker.request.client_quotas import (
     producer_size,
 )
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 
 def heartbeat(

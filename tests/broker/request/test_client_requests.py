@@ -11,13 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.interfaces import IFilterLanguage
 from twistmq.broker.request.client_table import ClientChange
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerData,
     GetConsumerListByGroupResponseBody,
@@ -28,8 +27,9 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.client import (
     GetConsumerListByGroupRequestHeader,
     HeartbeatResponseHeader,
     NotifyConsumerIdsChangedRequestHeader,

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange, ClientTable
 from twistmq.broker.testing.kernel import Peer
-from twistmq.broker.wire.bodies import ConsumerData, MessageModel, SubscriptionData
+from twistmq.protocol.bodies import ConsumerData, MessageModel, SubscriptionData
 
 NOW_MS = 1_700_000_000_000
 CHANGE, REGISTER = ChangeKind.CHANGE, ChangeKind.REGISTER

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import EXPRESSION_LENGTH_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IFilterLanguage
 from twistmq.broker.request.filters import (
     FilterLanguages,
@@ -18,9 +16,11 @@ from twistmq.broker.request.filters import (
     is_tag_type,
     tags_of,
 )
-from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.properties import format_properties, java_string_hash, tags_code
-from twistmq.broker.wire.record import MessageRecord, encode_record, host_bytes
+from twistmq.protocol.bodies import SubscriptionData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.properties import format_properties, java_string_hash, tags_code
+from twistmq.protocol.record import MessageRecord, encode_record, host_bytes
 
 
 @implementer(IFilterLanguage)

@@ -9,9 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.large_sends import PART_COUNT
 from twistmq.broker.request.send import LARGE_BATCH_COUNT
@@ -21,14 +19,16 @@ from twistmq.broker.testing.conversation import read_commands
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.batch import BATCH_COUNT_MAX, encode_batch
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.batch import BATCH_COUNT_MAX, encode_batch
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import MessageRecord
 
 #: Messages of a batch that takes several turns, and turns that nothing here takes.
 MANY = 3000

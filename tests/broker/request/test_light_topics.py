@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from twistmq.broker.wire.json_dialect import decode as decode_json
-from twistmq.broker.wire.properties import INNER_MULTI_DISPATCH
+from twistmq.protocol.json_dialect import decode as decode_json
+from twistmq.protocol.properties import INNER_MULTI_DISPATCH
 
 ON = {"enableLmq": "true", "enableMultiDispatch": "true", "maxLmqConsumeQueueNum": "3"}
 LIGHT = "%LMQ%a"

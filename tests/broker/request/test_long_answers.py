@@ -7,8 +7,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.long_answers import (
     CONNECTION_ANSWERS_MAX,
@@ -23,6 +21,8 @@ from twistmq.broker.scheduling.scheduler import (
     Scheduler,
 )
 from twistmq.broker.testing.kernel import Peer
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused
 
 
 class LongAnswersTests(SynchronousTestCase):

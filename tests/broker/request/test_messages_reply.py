@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.messages_reply import MessagesReply
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.errors import ReplyTooLong
+from twistmq.protocol.frame import FRAME_SIZE_MAX
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 
 class MessagesReplyTests(SynchronousTestCase):

@@ -6,18 +6,18 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
@@ -30,7 +30,7 @@ from twistmq.broker.wire.headers.offset import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 

@@ -12,14 +12,14 @@ from twistmq.broker.kernel import Kernel
 from twistmq.broker.request import consumer_offset, subscription_group, topic_config
 from twistmq.broker.request.persisted_table import FileRows, with_rows
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     Body,
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.protocol.json_writer import encode_pretty_row
 
 
 class _Offsets(Body):

@@ -9,22 +9,22 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.request.test_filters import Equals
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     MessageModel,
     SubscriptionData,
     SubscriptionGroupConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.headers.pull import (
     PullForbiddenResponseHeader,
     PullMessageResponseHeader,
 )

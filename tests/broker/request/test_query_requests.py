@@ -9,19 +9,19 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.store import index_files
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import records_of, send_header
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.query import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.query import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.record import decode_record
 
 
 class QueryCase(SynchronousTestCase):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 
 class RetentionTests(SynchronousTestCase):

@@ -11,8 +11,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
 from twistmq.broker.request.acknowledgement import Stage
@@ -22,18 +20,20 @@ from twistmq.broker.testing.conversation import read_commands
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import JSON, FrameDecoder, encode_frame
-from twistmq.broker.wire.headers.send import (
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.frame import JSON, FrameDecoder, encode_frame
+from twistmq.protocol.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.properties import format_properties
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, host_bytes
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.properties import format_properties
+from twistmq.protocol.record import MessageRecord, StoredMessage, host_bytes
 
 
 def batch_body(*messages: tuple[int, bytes, Mapping[str, str]]) -> bytes:

@@ -13,10 +13,10 @@ from twistmq.broker.remoting.request_runs import UnreadSend, read_run
 from twistmq.broker.request.send_record import KEYS_MAX, RecordMaker
 from twistmq.broker.request.sent_topics import SentTopics
 from twistmq.broker.store.consume_queue import ConsumeQueue
-from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
-from twistmq.broker.wire.message_id import UniqueIdMaker
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord, encode_record
+from twistmq.protocol.bodies import TopicConfig, TopicFilterType
+from twistmq.protocol.message_id import UniqueIdMaker
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.record import SYS_INNER_BATCH, MessageRecord, encode_record
 
 HOST, STORE_HOST = b"\x7f\0\0\1\0\0\x30\x39", b"\x7f\0\0\1\0\0\x2a\x9f"
 ASKING = frozenset(("DELAY", "TRAN_MSG"))

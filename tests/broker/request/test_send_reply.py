@@ -7,15 +7,15 @@ from itertools import product
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.remoting.messages import Reply, Request
 from twistmq.broker.request.send_record import StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReplies, StoredReply
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.command import ONEWAY_FLAG, RemotingCommand, encode_reply
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.record import host_bytes
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import ONEWAY_FLAG, RemotingCommand, encode_reply
+from twistmq.protocol.header import EmptyHeader
+from twistmq.protocol.record import host_bytes
 
 V4 = host_bytes("127.0.0.1", 10911)
 V6 = host_bytes("2001:db8::1", 65535)

@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.request.sent_topics import SentTopics
 from twistmq.broker.store.consume_queue import ConsumeQueue
-from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
+from twistmq.protocol.bodies import TopicConfig, TopicFilterType
 
 
 class SentTopicsTests(SynchronousTestCase):

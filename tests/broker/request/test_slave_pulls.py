@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.broker.request.test_pull_hold import PullHoldTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.testing.raw_client import pull_header
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 
 class SlavePullTests(PullHoldTestCase):

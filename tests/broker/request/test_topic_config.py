@@ -11,17 +11,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
-from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
+from twistmq.protocol.errors import RequestRefused, StoreDamaged
+from twistmq.protocol.flags import PERM_INHERIT, PERM_READ, PERM_WRITE
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/topics.json"

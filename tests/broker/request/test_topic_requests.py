@@ -9,19 +9,19 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.protocol.bodies import (
     CreateTopicListRequestBody,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,

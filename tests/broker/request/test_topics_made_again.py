@@ -5,11 +5,11 @@ from __future__ import annotations
 from twisted.logger import LogEvent, Logger, formatEvent
 
 from tests.kernel_case import KernelTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request import topic_config
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.testing.store import inner_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 CONFIG = "/store/config"
 

@@ -12,8 +12,8 @@ from twistmq.broker.request.filters import PropertyFilter, TagFilter, tag_filter
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.store.get_message import MessageFilter
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.record import MessageRecord
 
 
 class Waiting:

@@ -2,7 +2,6 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.append_fast_path import (
     Absurd,
     dispatch_records,
@@ -14,7 +13,8 @@ from twistmq.broker.store.append_fast_path import (
 from twistmq.broker.store.consume_queue import ENTRY, MISSING_MAX, OFFSET_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import ITEM, IndexTail
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.record import (
     CHECK_FILE_END,
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_PREPARED,

@@ -6,13 +6,13 @@ import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.store.batch_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchQueue
 from twistmq.broker.store.get_message import GetMessageStatus
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, inner_batch, message
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged
+from twistmq.protocol.record import MessageRecord, decode_record
 
 TOPIC = "Batches"
 FILE_SIZE = 5 * BATCH_ENTRY_SIZE

@@ -2,8 +2,8 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.protocol.errors import StoreDamaged
 
 
 class CheckpointTests(SynchronousTestCase):

@@ -6,11 +6,11 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import small_settings
+from twistmq.protocol.errors import StoreError
 
 Prepare = Callable[[], Callable[[], None]]
 Done = Callable[[Failure | None], None]

@@ -3,13 +3,14 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import OPEN_LOG_FILES_MAX
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.commit_log import ROOM_SIZE, CommitLog
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import encode_record
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import encode_record
 
 FILE_SIZE = 1000
 

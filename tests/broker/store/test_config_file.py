@@ -5,10 +5,11 @@ import json
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk
-from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper
+from twistmq.protocol.bodies import DelayOffsetSerializeWrapper
+from twistmq.protocol.errors import StoreDamaged
 
 PATH = "/store/config/topics.json"
 

@@ -3,7 +3,7 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.store.consume_queue import ENTRY, FILLER, ConsumeQueue
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.protocol.properties import java_string_hash
 
 
 class ConsumeQueueTests(SynchronousTestCase):

@@ -3,9 +3,9 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
-from twistmq.broker.errors import StoreError
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
+from twistmq.protocol.errors import StoreError
 
 
 class ConfirmTests(SynchronousTestCase):

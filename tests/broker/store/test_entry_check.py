@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.store.consume_queue import ENTRY_SIZE
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.protocol.properties import java_string_hash
 
 QUEUE = f"/store/consumequeue/TopicTest/0/{0:020d}"
 #: The hash of the third ends with a byte of zeros, as a torn one does.

@@ -13,7 +13,7 @@ from twistmq.broker.store.extension_unit import (
     is_address,
     place_of,
 )
-from twistmq.broker.wire.properties import tags_code
+from twistmq.protocol.properties import tags_code
 
 UNITS = (
     (ExtensionUnit(0, 0), "0014 0000000000000000 0000000000000000 0000"),

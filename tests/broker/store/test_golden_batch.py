@@ -10,8 +10,8 @@ from twistmq.broker.store.batch_queue import BATCH_ENTRY
 from twistmq.broker.store.get_message import GetMessageStatus
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, inner_batch, message
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.properties import (
     INNER_BASE,
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
@@ -19,7 +19,7 @@ from twistmq.broker.wire.properties import (
     format_properties,
     parse_properties,
 )
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     SYS_INNER_BATCH,
     StoredMessage,
     decode_record,

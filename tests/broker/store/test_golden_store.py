@@ -6,9 +6,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.message_id import offset_message_id, parse_offset_message_id
-from twistmq.broker.wire.properties import UNIQ_KEY
-from twistmq.broker.wire.record import (
+from twistmq.protocol.message_id import offset_message_id, parse_offset_message_id
+from twistmq.protocol.properties import UNIQ_KEY
+from twistmq.protocol.record import (
     CHECK_FILE_END,
     MessageRecord,
     check_record,

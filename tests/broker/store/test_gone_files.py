@@ -13,13 +13,14 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.moved import moved
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import StoreDamaged, StoreError, StoreGone
+from twistmq.broker.errors import StoreGone
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message, small_settings
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import StoreDamaged, StoreError
 
 
 def log_file(start: int, folder: str = "/store/commitlog") -> str:

@@ -36,7 +36,7 @@ from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.inspect.files import Reader, Segments, segment_sizes
 from twistmq.broker.store.inspect.index_view import IndexView
 from twistmq.broker.store.regular_file import open_regular, read_named, read_regular
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.record import MessageRecord
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
 #: What begins a terminal's title, and what turns text red, by seven bits and by eight.

@@ -14,7 +14,7 @@ from twistmq.broker.store.index_tail import (
     settled_count,
 )
 from twistmq.broker.testing.disk import FaultyDisk
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.protocol.properties import java_string_hash
 
 PREFIX = java_string_hash("T#")
 PATH = "/index/20261121080613971"

@@ -15,7 +15,7 @@ from twistmq.broker.store.index_tail import (
     IndexTail,
     page_bytes,
 )
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.protocol.properties import java_string_hash
 
 PREFIX = java_string_hash("T#")
 ALWAYS = (0, 2**62)

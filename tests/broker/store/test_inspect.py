@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store.consume_queue import ENTRY, FILLER
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.extension_unit import ExtensionUnit
@@ -23,8 +22,9 @@ from twistmq.broker.store.inspect.files import Reader, Segments
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.properties import tags_code
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.properties import tags_code
+from twistmq.protocol.record import (
     BLANK_SIZE_MIN,
     SYS_TRANSACTION_PREPARED,
     StoredMessage,

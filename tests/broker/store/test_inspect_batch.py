@@ -13,7 +13,7 @@ from twistmq.broker.store.batch_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.inspect.dump import as_json, as_text
 from twistmq.broker.testing.store import StoreBox, inner_batch, message
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.record import decode_record
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store-batch" / "store"
 TOPIC = "Batches"

@@ -15,8 +15,8 @@ from twistmq.broker.store.inspect.index_view import IndexView, Item
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.record import MessageRecord
 
 TOPIC = "Topic"
 SLOTS, ITEMS = 24, 200

@@ -9,13 +9,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.store.test_inspect import COUNT, fill
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.store.inspect.dump import Wanted
 from twistmq.broker.store.inspect.json_files import check_json_file
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.plugin_files import PluginFiles, isolated_rows
 from twistmq.broker.store.inspect.report import Report
+from twistmq.protocol.errors import StoreDamaged
 
 
 class Remembers:

@@ -6,19 +6,20 @@ import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import LightQueuesFull, MessageIllegal, StoreError
+from twistmq.broker.errors import LightQueuesFull
 from twistmq.broker.store.consume_queue import OFFSET_MAX
 from twistmq.broker.store.light_queues import light_entries
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, inner_batch, message
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.errors import MessageIllegal, StoreError
+from twistmq.protocol.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     format_properties,
     parse_properties,
 )
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     MessageRecord,
     decode_record,

@@ -10,11 +10,12 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreClosed, StoreError
+from twistmq.broker.errors import StoreClosed
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import MessageRecord, decode_record
 
 FILE_SIZE = 4096
 

@@ -6,7 +6,7 @@ from tests.every_change import EveryChangeCase
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.protocol.record import MessageRecord, decode_record
 
 
 class EveryChangeTests(EveryChangeCase):

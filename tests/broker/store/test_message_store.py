@@ -6,18 +6,13 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import (
-    MessageIllegal,
-    StoreClosed,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-)
+from twistmq.broker.errors import StoreClosed, StoreFull
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message, small_settings
-from twistmq.broker.wire.record import (
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged, StoreError
+from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     MessageRecord,
     decode_record,

@@ -10,11 +10,12 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import decode_record
 
 Item = TypeVar("Item")
 LOG = "/store/commitlog"

@@ -6,15 +6,16 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.request.filters import TagFilter
 from twistmq.broker.store.consume_queue import ENTRY
 from twistmq.broker.store.extension_unit import FILE_END, ExtensionUnit, is_address, place_of
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.record import MessageRecord, decode_record
 
 #: Five units of 20 bytes are a file, but for its last 4 bytes.
 FILE_SIZE = 110

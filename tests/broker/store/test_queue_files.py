@@ -2,10 +2,11 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.consume_queue import ENTRY, FILLER, ConsumeQueue
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.protocol.errors import StoreDamaged
 
 #: Ten entries in each file.
 FILE_SIZE = 200

@@ -5,7 +5,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.record import decode_record
 
 
 class TagFilter:

@@ -7,11 +7,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import MessageIllegal, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.store import queue_sync
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.queue_table import QueueSync, QueueTable
 from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.protocol.errors import MessageIllegal
 
 
 class ThreadedDisk(FaultyDisk):

@@ -7,9 +7,10 @@ from typing import Any
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreClosed, StoreError, StoreFull
+from twistmq.broker.errors import StoreClosed, StoreFull
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message
+from twistmq.protocol.errors import StoreError
 
 FILE_SIZE = 4096
 

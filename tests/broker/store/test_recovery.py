@@ -13,7 +13,7 @@ from twistmq.broker.store.recovery import (
 from twistmq.broker.store.stored_records import record_of
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
     StoredMessage,

@@ -20,14 +20,14 @@ from twistmq.broker.store.recovery_fast_path import (
 )
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.properties import (
+from twistmq.protocol.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     UNIQ_KEY,
     index_keys,
     java_string_hash,
     parse_properties,
 )
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     SYS_INNER_BATCH,
     SYS_TRANSACTION_PREPARED,
     MessageRecord,

@@ -25,7 +25,7 @@ from twistmq.broker.store.retention import (
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.protocol.record import MessageRecord, decode_record
 
 HOUR_MS = 3_600_000
 #: Two of them fill a file of the log.

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cost import GROWTH_MAX, growth
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.segment_files import (
     OpenFiles,
     list_segments,
@@ -13,6 +12,7 @@ from twistmq.broker.store.segment_files import (
     sync_parents,
 )
 from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.protocol.errors import StoreDamaged
 
 
 class ListSegmentsTests(SynchronousTestCase):

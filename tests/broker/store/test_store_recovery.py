@@ -6,12 +6,12 @@ from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import examples
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.testing.disk import MemoryFile
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import SYS_TRANSACTION_PREPARED, decode_record, encode_record
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.record import SYS_TRANSACTION_PREPARED, decode_record, encode_record
 
 LOG_PATH = segment_path("/store/commitlog", 0)
 

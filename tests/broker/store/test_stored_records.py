@@ -10,7 +10,7 @@ from tests.draw import examples
 from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.stored_records import record_of, take_records
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import (
+from twistmq.protocol.record import (
     BLANK_SIZE_MIN,
     SYS_BORN_HOST_V6,
     SYS_INNER_BATCH,

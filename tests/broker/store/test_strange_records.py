@@ -8,7 +8,6 @@ from typing import Final
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.store import raw_walk
 from twistmq.broker.store.consume_queue import OFFSET_MAX
 from twistmq.broker.store.inspect.check import StoreCheck
@@ -16,8 +15,9 @@ from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire.record import decode_record, encode_record
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.record import decode_record, encode_record
+from twistmq.protocol.topic_names import can_be_directory
 
 #: Bytes of a commit-log file of these stores.
 FILE_SIZE: Final = 64 * 1024

@@ -7,13 +7,13 @@ from twisted.internet.defer import Deferred, execute
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store import index_files, upkeep
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import decode_record
+from twistmq.protocol.errors import StoreDamaged, StoreError
+from twistmq.protocol.record import decode_record
 
 #: The queue's file.
 FILE = "/store/consumequeue/TopicTest/0/00000000000000000000"

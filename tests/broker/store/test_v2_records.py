@@ -14,7 +14,7 @@ from twistmq.broker.store.inspect.dump import Wanted, as_json, find_records
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing.store import StoreBox, message
-from twistmq.broker.wire.record import MAGIC_V1, MAGIC_V2
+from twistmq.protocol.record import MAGIC_V1, MAGIC_V2
 
 #: Of 128 bytes, of which a retry topic's prefix is seven; and one that is not ASCII.
 TOPICS = ("%RETRY%" + "g" * 121, "ü" * 100)

@@ -8,10 +8,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.unserved_stores import unserved_notices
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.supervisor.members import members_of
 from twistmq.broker.supervisor.new_stores import give_tables
 from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.protocol.errors import StoreDamaged
 
 TOPICS = {"dataVersion": {"counter": 7, "stateVersion": 0, "timestamp": 5}, "topicConfigTable": {
     name: {"attributes": {}, "order": False, "perm": 6, "readQueueNums": queues,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.testing import Conversation, make_server
 from twistmq.broker.testing.conversation import read_commands
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import encode_request
 
 ECHO = 901
 

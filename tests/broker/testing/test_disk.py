@@ -8,11 +8,12 @@ from itertools import count
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge.clock import now_ms
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store import regular_file
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+from twistmq.protocol.errors import StoreError
 
 
 class DiskContract:

@@ -5,9 +5,10 @@ import random
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
+from twistmq.protocol.errors import StoreError
 
 SEEDS = range(200)
 SIZE = 2048

@@ -16,16 +16,11 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import (
-    RemotingSendError,
-    RemotingTimeout,
-    RequestRefused,
-    SettingsError,
-    StoreError,
-)
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing import MemoryDisk, RawClient, running_broker
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RemotingSendError, RemotingTimeout, RequestRefused, StoreError
+from twistmq.protocol.record import MessageRecord
 
 
 class RunningBrokerTests(SynchronousTestCase):

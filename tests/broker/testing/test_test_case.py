@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 
 class _Refuser:

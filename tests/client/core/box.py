@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import BrokerData, QueueData, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.tasks import Future
+from twistmq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_reply
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 __all__ = ["NAMESRV", "Answer", "Box", "HandClock", "route", "routes", "stored"]
 

@@ -9,8 +9,12 @@ from collections import defaultdict
 from typing import Any
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import (
+from twistmq.client.core.consuming import Member
+from twistmq.client.core.held import MemberOptions
+from twistmq.client.core.outgoing import ProducerOptions
+from twistmq.client.core.sending import Sender
+from twistmq.client.core.subscriptions import subscription
+from twistmq.protocol.bodies import (
     ConsumerConnection,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
@@ -21,18 +25,14 @@ from twistmq.broker.wire.bodies import (
     TopicList,
     TopicRouteData,
 )
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.headers import offset as offsets
-from twistmq.broker.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.properties import TAGS, tags_code
-from twistmq.broker.wire.record import MessageRecord, encode_record, host_bytes
-from twistmq.client.core.consuming import Member
-from twistmq.client.core.held import MemberOptions
-from twistmq.client.core.outgoing import ProducerOptions
-from twistmq.client.core.sending import Sender
-from twistmq.client.core.subscriptions import subscription
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.headers import offset as offsets
+from twistmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.properties import TAGS, tags_code
+from twistmq.protocol.record import MessageRecord, encode_record, host_bytes
 
 __all__ = ["BROKER", "GroupBox", "GroupBroker"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.client.core.box import Box
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import JSON, FrameDecoder, encode_frame
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.frame import JSON, FrameDecoder, encode_frame
 
 __all__ = ["Liar", "TooBusy"]
 

@@ -13,23 +13,23 @@ from typing import Any, Final
 import msgspec
 
 from tests.client.core.box import NAMESRV, Answer, Box, HandClock, route, routes
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import HeartbeatData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pop import (
+from twistmq.client.core.pop_consumer import PopMember
+from twistmq.client.core.receipts import Receipt
+from twistmq.client.roles import build_pop_consumer
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import HeartbeatData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.properties import TAGS, tags_code
-from twistmq.broker.wire.record import MessageRecord, encode_record, host_bytes
-from twistmq.client.core.pop_consumer import PopMember
-from twistmq.client.core.receipts import Receipt
-from twistmq.client.roles import build_pop_consumer
+from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.protocol.properties import TAGS, tags_code
+from twistmq.protocol.record import MessageRecord, encode_record, host_bytes
 
 __all__ = ["BROKER", "PopBox", "PopBroker"]
 

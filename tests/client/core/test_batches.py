@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.batches import (
     BATCH_BYTES,
     LINGER_MS,
@@ -15,6 +14,7 @@ from twistmq.client.core.batches import (
     BatchKey,
     may_be_batched,
 )
+from twistmq.protocol.bodies import MessageQueue
 
 KEY = BatchKey("T")
 

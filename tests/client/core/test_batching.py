@@ -8,13 +8,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import Closed, Rejected, Unsupported
 from twistmq.client.messages import Message, SendResult
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 A = "10.0.0.2:10911"
 

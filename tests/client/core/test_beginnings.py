@@ -8,10 +8,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Answer
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers import offset as headers
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers import offset as headers
 
 RETRIES = "%RETRY%g"
 

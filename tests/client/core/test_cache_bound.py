@@ -10,13 +10,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from tests.client.core.group_box import BROKER, GroupBroker
 from tests.client.core.pop_box import PopBox
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.fetching import AHEAD_MAX
 from twistmq.client.core.flow import CACHE_BYTES_MAX, PULL_BYTES
 from twistmq.client.roles import build_consumer, build_pull_consumer
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 MIB = 1 << 20
 QUEUES = 8

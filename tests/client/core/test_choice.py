@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.choice import (
     Choice,
     MachineRoomChoice,
@@ -21,6 +20,7 @@ from twistmq.client.core.choice import (
     by_hash,
 )
 from twistmq.client.core.faults import Faults
+from twistmq.protocol.bodies import MessageQueue
 
 GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden" / "client"
 

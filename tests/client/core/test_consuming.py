@@ -10,21 +10,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Answer, route
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import PULL_COMMIT_OFFSET
-from twistmq.broker.wire.headers.offset import (
-    QueryConsumerOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.held import Batch, MemberOptions
 from twistmq.client.core.strategies import Strategy
 from twistmq.client.core.subscriptions import subscription
 from twistmq.client.core.tasks import Cancelled, Task
 from twistmq.client.errors import Closed, OptionError
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingError
+from twistmq.protocol.flags import PULL_COMMIT_OFFSET
+from twistmq.protocol.headers.offset import (
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 
 def beats_unanswered(

@@ -9,18 +9,18 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.group_box import GroupBox, GroupBroker
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.record import (
+from twistmq.client.core.fetching import STOPPED_MS
+from twistmq.client.errors import Undecodable
+from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.record import (
     SYS_COMPRESSED,
     SYS_INNER_BATCH,
     SYS_NEED_UNWRAP,
     MessageRecord,
     encode_record,
 )
-from twistmq.client.core.fetching import STOPPED_MS
-from twistmq.client.errors import Undecodable
-from twistmq.client.messages import ReceivedMessage
 
 QUEUE = MessageQueue("T", "a", 0)
 BODY, SIZE, MAGIC, SYS_FLAG, LENGTH, CRC = 88, 0, 4, 36, 84, 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Box
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
-from twistmq.broker.wire.command import RemotingCommand, encode_request
 from twistmq.client.core.engine import IDLE_MS
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
 
 A = "10.0.0.2:10911"
 CODE = RequestCode.GET_BROKER_RUNTIME_INFO

@@ -6,14 +6,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Answer, stored
 from tests.client.core.test_sending import A, SendCase
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import GetMaxOffsetResponseHeader
 from twistmq.client.core.faults import TABLE_4, TABLE_5, Faults
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import SendFailed
 from twistmq.client.messages import MessageQueue
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.offset import GetMaxOffsetResponseHeader
 
 
 class TableTests(SynchronousTestCase):

@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Answer
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.fetching import AHEAD_MAX
 from twistmq.client.core.flow import PullLimits
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 #: Messages that a pull asks for.
 COUNT = 32

@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.flow import (
     BROKER_BUSY_MS,
     FAILED_MS,
@@ -19,6 +17,8 @@ from twistmq.client.core.flow import (
 )
 from twistmq.client.core.window import ByteTotal, QueueWindow
 from twistmq.client.received_message import Read
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
 
 QUEUE = MessageQueue("T", "b", 0)
 MIB = 1 << 20

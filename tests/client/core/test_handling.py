@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.record import MAGIC_V1, StoredMessage
 from twistmq.client.core.handling import Handling, Steps, await_steps, run_steps
 from twistmq.client.core.held import Batch
 from twistmq.client.errors import Undecodable
 from twistmq.client.handlers import Dead, Retry
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 
 def message(body: bytes) -> ReceivedMessage[int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.group_box import BROKER, GroupBox
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import HeartbeatData
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.subscriptions import Subscription
 from twistmq.client.core.tasks import Task
+from twistmq.protocol.bodies import HeartbeatData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
 
 
 class HeartbeatTests(SynchronousTestCase):

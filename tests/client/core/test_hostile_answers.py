@@ -12,18 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
 from tests.client.core.pop_box import PopBox
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
-from twistmq.broker.wire.headers.pop import PopMessageResponseHeader
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.record import (
-    SYS_INNER_BATCH,
-    SYS_NEED_UNWRAP,
-    MessageRecord,
-    encode_record,
-    host_bytes,
-)
 from twistmq.client.core.engine import TIMEOUTS_MAX
 from twistmq.client.core.pulling import unwrap
 from twistmq.client.core.receipts import BITS_MAX
@@ -32,6 +20,18 @@ from twistmq.client.errors import RemotingError, SendFailed
 from twistmq.client.messages import Message, MessageQueue
 from twistmq.client.received_message import DamagedMessage
 from twistmq.client.roles import build_producer
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from twistmq.protocol.headers.pop import PopMessageResponseHeader
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.record import (
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    MessageRecord,
+    encode_record,
+    host_bytes,
+)
 
 HOST = host_bytes("10.0.0.1", 1)
 

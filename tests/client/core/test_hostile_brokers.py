@@ -14,11 +14,11 @@ from tests.client.core.box import Answer, Box
 from tests.client.core.group_box import BROKER, GroupBox
 from tests.client.core.lies import Liar
 from tests.client.core.pop_box import PopBox, PopBroker
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.consuming import Member
 from twistmq.client.core.tasks import Task
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError
 
 #: More seeds: TWISTMQ_LIES=1000.
 SEEDS: Final = int(os.environ.get("TWISTMQ_LIES", "8"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, stored
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.routes import QUEUES_MAX, Routes
 from twistmq.client.errors import SendFailed
 from twistmq.client.messages import Message, SendResult
 from twistmq.client.roles import build_producer
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError
 
 BROKER = "10.0.0.1:10911"
 _ROUTE = ('{"orderTopicConf":%s,"queueDatas":[{"brokerName":"b","readQueueNums":%d,'

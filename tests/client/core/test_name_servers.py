@@ -12,14 +12,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.client.http_page import HttpPage
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import RemotingConnectError
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
 from twistmq.client.errors import NoRoute, SendFailed
 from twistmq.client.lookup import fetch_name_servers
 from twistmq.client.messages import Message, SendResult
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError
 
 MINUTE_MS = 60_000
 NAMES = ("10.0.0.7:9876", "10.0.0.8:9876", "10.0.0.9:9876")

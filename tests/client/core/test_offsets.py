@@ -8,10 +8,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.group_box import GroupBox, GroupBroker
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.engine import Effect, Work
 from twistmq.client.core.offsets import LocalOffsets, OffsetTable
 from twistmq.client.core.tasks import Cancelled
+from twistmq.protocol.bodies import MessageQueue
 
 QUEUE = MessageQueue("T", "a", 0)
 

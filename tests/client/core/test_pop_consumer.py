@@ -10,23 +10,23 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, route, routes
 from tests.client.core.pop_box import BROKER, PopBox, PopBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import (
+from twistmq.client.core.held import Batch
+from twistmq.client.errors import Closed, OptionError, Unsupported
+from twistmq.protocol.bodies import (
     ConsumerRunningInfo,
     GetConsumerStatusBody,
     MessageQueue,
     ResetOffsetBody,
 )
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
-from twistmq.client.core.held import Batch
-from twistmq.client.errors import Closed, OptionError, Unsupported
+from twistmq.protocol.headers.pop import PopMessageRequestHeader
 
 
 class PopCase(SynchronousTestCase):

@@ -9,18 +9,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
 from tests.client.core.group_box import BROKER, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import ConsumeType, HeartbeatData, MessageQueue
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.flags import PULL_COMMIT_OFFSET
-from twistmq.broker.wire.headers import offset as offsets
-from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.client.core.polls import Poll
 from twistmq.client.core.pull_consumer import PullMember
 from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed, NotAssigned, OptionError
 from twistmq.client.roles import build_pull_consumer
+from twistmq.protocol.bodies import ConsumeType, HeartbeatData, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.flags import PULL_COMMIT_OFFSET
+from twistmq.protocol.headers import offset as offsets
+from twistmq.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 
 def bodies(poll: Poll[Any]) -> list[int]:

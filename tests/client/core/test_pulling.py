@@ -6,12 +6,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.wire.test_plain_record import record
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP
+from tests.protocol.test_plain_record import record
 from twistmq.client.core.pulling import messages_of
 from twistmq.client.errors import Undecodable
 from twistmq.client.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP
 
 QUEUE = MessageQueue("T", "a", 0)
 

@@ -7,12 +7,12 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.pop_box import BROKER, PopBox
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError
 from twistmq.client.core.tasks import Cancelled
 from twistmq.client.errors import Closed, OptionError, ReceiptExpired, RequestRefused
 from twistmq.client.interceptors import Interceptor, Interceptors
 from twistmq.client.messages import ReceivedMessage
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RemotingError
 
 
 class Outcomes(Interceptor):

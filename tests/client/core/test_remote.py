@@ -7,24 +7,24 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import (
+from twistmq.client.core.remote import DIRECT_MS, serve_tools
+from twistmq.client.handlers import Retry, failure_level
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies import (
     ConsumerRunningInfo,
     GetConsumerStatusBody,
     MessageQueue,
     ResetOffsetBody,
 )
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from twistmq.client.core.remote import DIRECT_MS, serve_tools
-from twistmq.client.handlers import Retry, failure_level
 
 
 def queue(number: int) -> MessageQueue:

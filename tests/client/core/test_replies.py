@@ -8,19 +8,6 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.headers.send import ReplyMessageRequestHeader, SendMessageResponseHeader
-from twistmq.broker.wire.properties import (
-    CLUSTER,
-    CORRELATION_ID,
-    MSG_TYPE,
-    REPLY_TO_CLIENT,
-    TTL,
-    format_properties,
-    parse_properties,
-)
-from twistmq.broker.wire.record import MAGIC_V1, StoredMessage
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.replies import prepare_request, reply_to, request
 from twistmq.client.core.sending import Sender
@@ -34,6 +21,19 @@ from twistmq.client.errors import (
     SendFailed,
 )
 from twistmq.client.messages import Message, MessageQueue, ReceivedMessage
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageResponseHeader
+from twistmq.protocol.properties import (
+    CLUSTER,
+    CORRELATION_ID,
+    MSG_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+    format_properties,
+    parse_properties,
+)
+from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
 

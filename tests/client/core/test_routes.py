@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import (
+from twistmq.client.core.routes import Route
+from twistmq.protocol.bodies import (
     BrokerData,
     MessageQueue,
     QueueData,
     TopicQueueMappingInfo,
     TopicRouteData,
 )
-from twistmq.client.core.routes import Route
 
 READ, WRITE = 4, 2
 

@@ -11,12 +11,6 @@ from typing import Any, cast
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.topic_names import TEMPLATE_TOPIC
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.bodies import TopicQueueMappingInfo
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.properties import UNIQ_KEY, WAIT, parse_properties
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.replies import prepare_request
 from twistmq.client.core.sending import RETRY_CODES, TIMER_VERSION_MIN, Sender, TransactionChecks
@@ -34,6 +28,12 @@ from twistmq.client.errors import (
 from twistmq.client.interceptors import Interceptor, Interceptors
 from twistmq.client.messages import Message, MessageQueue, SendResult
 from twistmq.client.roles import build_producer
+from twistmq.protocol.batch import decode_batch
+from twistmq.protocol.bodies import TopicQueueMappingInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.properties import UNIQ_KEY, WAIT, parse_properties
+from twistmq.protocol.topic_names import TEMPLATE_TOPIC
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
 

@@ -6,10 +6,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, routes
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import BrokerData, QueueData, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
 SLAVE = "10.0.0.3:10911"
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import SHARE, WHOLE, drawn
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.strategies import (
     STRATEGIES,
     Averagely,
@@ -25,6 +24,7 @@ from twistmq.client.core.strategies import (
     sorted_members,
     sorted_queues,
 )
+from twistmq.protocol.bodies import MessageQueue
 
 GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden" / "client"
 #: The seed of the orders in which lists are given.

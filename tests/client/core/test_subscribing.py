@@ -8,12 +8,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import Answer
 from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import HeartbeatData, SubscriptionData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.broker.wire.properties import java_string_hash
 from twistmq.client.core.subscriptions import sql, subscription
+from twistmq.protocol.bodies import HeartbeatData, SubscriptionData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.properties import java_string_hash
 
 GATED = ResponseCode.SUBSCRIPTION_NOT_LATEST
 

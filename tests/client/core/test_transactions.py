@@ -9,16 +9,6 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import (
-    CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
-)
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, parse_properties
-from twistmq.broker.wire.record import MessageRecord, encode_record
 from twistmq.client.core import transactions
 from twistmq.client.core.outgoing import ProducerOptions
 from twistmq.client.core.sending import Sender
@@ -28,6 +18,16 @@ from twistmq.client.errors import NotSafe, OptionError, SendFailed
 from twistmq.client.handlers import COMMIT, ROLLBACK, UNKNOWN
 from twistmq.client.messages import Message, ReceivedMessage
 from twistmq.client.transaction import AsyncTransaction, Transaction
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, encode_request
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.properties import PGROUP, TRAN_MSG, UNIQ_KEY, parse_properties
+from twistmq.protocol.record import MessageRecord, encode_record
 
 A, B = "10.0.0.2:10911", "10.0.0.3:10911"
 HOST = bytes((10, 0, 0, 2, 0, 0, 0x2A, 0x9F))

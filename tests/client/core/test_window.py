@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.client.core.window import IDLE_MS, LOCK_MS, ByteTotal, QueueWindow
 from twistmq.client.received_message import Read
+from twistmq.protocol.bodies import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -18,7 +18,6 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.testing import running_broker
-from twistmq.broker.wire.record import records_of
 from twistmq.client import (
     Closed,
     Message,
@@ -29,6 +28,7 @@ from twistmq.client import (
     aio,
     tx,
 )
+from twistmq.protocol.record import records_of
 
 
 class Loop:

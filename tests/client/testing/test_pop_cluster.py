@@ -7,9 +7,9 @@ import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import BrokerError
 from twistmq.client.errors import Unsupported
 from twistmq.client.testing import MemoryCluster, MemoryPopMember
+from twistmq.protocol.errors import BrokerError
 
 #: A message is processed within so long after the last fault, ms of the cluster.
 END_MS = 180_000

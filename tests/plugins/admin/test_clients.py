@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError, RemotingSendError, RemotingTimeout
 from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import admin
+from twistmq.plugins.admin.clients import CALL_TIMEOUT_MS, STATUS_TIMEOUT_MS
+from twistmq.protocol.bodies import (
     Connection,
     ConsumeFromWhere,
     ConsumerConnection,
@@ -27,18 +27,18 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from twistmq.broker.wire.command import VERSION, RemotingCommand
-from twistmq.broker.wire.headers.client import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import VERSION, RemotingCommand
+from twistmq.protocol.errors import RemotingError, RemotingSendError, RemotingTimeout
+from twistmq.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import decode_record
-from twistmq.plugins import admin
-from twistmq.plugins.admin.clients import CALL_TIMEOUT_MS, STATUS_TIMEOUT_MS
+from twistmq.protocol.message_id import offset_message_id
+from twistmq.protocol.record import decode_record
 
 CONSUMER = ConsumerData("g", ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
                         ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, (SubscriptionData("T"),))

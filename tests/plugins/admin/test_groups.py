@@ -7,10 +7,10 @@ from itertools import count
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_any
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import admin
+from twistmq.protocol.bodies import (
     ConsumerData,
     ConsumeStats,
     GroupForbidden,
@@ -24,16 +24,16 @@ from twistmq.broker.wire.bodies import (
     TopicConfig,
     TopicList,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.admin import UpdateGroupForbiddenRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.admin import UpdateGroupForbiddenRequestHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.headers.topic import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from twistmq.plugins import admin
 
 
 class GroupQuestionsTests(SynchronousTestCase):

@@ -7,11 +7,11 @@ from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import LONG_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import admin
+from twistmq.protocol.bodies import (
     ConsumerData,
     ConsumeStatsList,
     HeartbeatData,
@@ -23,14 +23,14 @@ from twistmq.broker.wire.bodies import (
     SubscriptionData,
     TopicConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.admin import GetConsumeStatsInBrokerHeader
+from twistmq.protocol.headers.offset import (
     CloneGroupOffsetRequestHeader,
     QueryCorrectionOffsetHeader,
 )
-from twistmq.broker.wire.headers.topic import QueryConsumeTimeSpanRequestHeader
-from twistmq.plugins import admin
+from twistmq.protocol.headers.topic import QueryConsumeTimeSpanRequestHeader
 
 
 class ProgressCase(SynchronousTestCase):

@@ -6,18 +6,18 @@ from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import inner_batch, message
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins import admin
 from twistmq.plugins.admin.queues import (
     ENTRIES_MAX,
     ConsumeQueueData,
     QueryConsumeQueueResponseBody,
 )
+from twistmq.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 
 class QueueQuestionsTests(SynchronousTestCase):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import admin
+from twistmq.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
     MessageQueue,
@@ -19,9 +19,9 @@ from twistmq.broker.wire.bodies import (
     SubscriptionData,
     TopicConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.client import ResetOffsetRequestHeader
-from twistmq.plugins import admin
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.client import ResetOffsetRequestHeader
 
 
 class ResetCase(SynchronousTestCase):

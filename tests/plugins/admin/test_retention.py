@@ -7,12 +7,12 @@ from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins import admin
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 DAY_MS = 86_400_000
 

@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import KVTable
 from twistmq.plugins import admin
 from twistmq.plugins.admin.runtime import readable_size
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
 
 #: Rows `mqadmin clusterList` reads; it fails on a missing one or on text where a number belongs.
 CLUSTER_LIST_NUMBERS = (

@@ -8,17 +8,17 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import SETTINGS_SIZE_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
 from twistmq.plugins import admin
+from twistmq.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.admin import GetBrokerConfigResponseHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
 
 
 class SettingsCase(SynchronousTestCase):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_any, count_put
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 from twistmq.plugins import admin
+from twistmq.protocol.bodies import BrokerStatsData, BrokerStatsItem
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.admin import ViewBrokerStatsDataRequestHeader
 
 
 class StatsTests(SynchronousTestCase):

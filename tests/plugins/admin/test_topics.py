@@ -7,11 +7,11 @@ from itertools import count
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import admin
+from twistmq.protocol.bodies import (
     ConsumerData,
     GroupList,
     HeartbeatData,
@@ -22,13 +22,13 @@ from twistmq.broker.wire.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
-from twistmq.plugins import admin
 
 
 class TopicQuestionsTests(SynchronousTestCase):

@@ -11,19 +11,19 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.capture_filter import CONSUMERS, COUNT, TOPIC, properties_of
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.store.consume_queue import ENTRY
 from twistmq.broker.store.extension_unit import ExtensionUnit, place_of
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.properties import format_properties
-from twistmq.broker.wire.record import MessageRecord, host_bytes
 from twistmq.plugins import filter_sql92
 from twistmq.plugins.filter_sql92 import consumer_filters
 from twistmq.plugins.filter_sql92.bodies import ConsumerFilterTable
 from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
+from twistmq.protocol.bodies import SubscriptionData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.errors import RequestRefused, StoreDamaged
+from twistmq.protocol.properties import format_properties
+from twistmq.protocol.record import MessageRecord, host_bytes
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/filter"
 FILE = "/store/config/consumerFilter.json"

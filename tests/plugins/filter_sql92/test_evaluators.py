@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.wire.lazy_properties import LazyProperties
 from twistmq.plugins.filter_sql92.evaluators import (
     EQUAL,
     GREATER,
@@ -22,6 +21,7 @@ from twistmq.plugins.filter_sql92.evaluators import (
     within,
 )
 from twistmq.plugins.filter_sql92.values import EvaluationError, Value, ValueType
+from twistmq.protocol.lazy_properties import LazyProperties
 
 INT, LONG, DOUBLE = ValueType.INT, ValueType.LONG, ValueType.DOUBLE
 

@@ -8,8 +8,8 @@ from zope.interface.verify import verifyObject
 
 from twistmq.broker.interfaces import IFilterLanguage
 from twistmq.broker.request.filters import PropertyFilter
-from twistmq.broker.wire.properties import format_properties, parse_properties
 from twistmq.plugins.filter_sql92.language import Sql92
+from twistmq.protocol.properties import format_properties, parse_properties
 
 
 class LanguageTests(SynchronousTestCase):

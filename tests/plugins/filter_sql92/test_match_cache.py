@@ -12,8 +12,8 @@ from tests.plugins.filter_sql92.test_consumer_filters import FiltersTestCase, su
 from twistmq.broker.store.get_message import GetMessageStatus
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.record import decode_record
 from twistmq.plugins.filter_sql92.match_cache import KnownAnswers
+from twistmq.protocol.record import decode_record
 
 
 class KnownAnswersTests(SynchronousTestCase):

@@ -13,17 +13,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.request.test_filters import Equals
 from tests.interop.capture_filter import heartbeat
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.wire.bodies import CheckClientRequestBody, SubscriptionData
-from twistmq.broker.wire.flags import PULL_SUSPEND
-from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
-from twistmq.broker.wire.properties import java_string_hash
 from twistmq.plugins import filter_sql92, orderly, retry, schedule
 from twistmq.plugins.filter_sql92 import consumer_filters, message_filters
+from twistmq.protocol.bodies import CheckClientRequestBody, SubscriptionData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.flags import PULL_SUSPEND
+from twistmq.protocol.headers.client import UnregisterClientRequestHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+from twistmq.protocol.properties import java_string_hash
 
 BITMAPS = {"enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame, FrameDecoder
 from twistmq.plugins import flow_control
 from twistmq.plugins.flow_control.guard import PAGE_CACHE, SWITCH
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand, decode_command, encode_request
+from twistmq.protocol.frame import JSON, ROCKETMQ, Frame, FrameDecoder
 
 SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
 REJECT = "[REJECTREQUEST]system busy, start flow control for a while"

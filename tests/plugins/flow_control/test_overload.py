@@ -8,10 +8,10 @@ from collections import Counter
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import RawClient, send_header
-from twistmq.broker.wire.command import encode_request
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import encode_request
 
 COUNT = 6000
 

@@ -6,13 +6,13 @@ import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.wire.header_rows import OWN_ROWS, own_frame
-from twistmq.broker.codes import RequestCode
+from tests.protocol.header_rows import OWN_ROWS, own_frame
 from twistmq.broker.constants import HEADER_SIZE_MAX
-from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.command import decode_command, encode_reply, encode_request
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder
 from twistmq.plugins.flow_control.peek_header import Found, look
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import decode_command, encode_reply, encode_request
+from twistmq.protocol.errors import HeaderError
+from twistmq.protocol.frame import JSON, ROCKETMQ, FrameDecoder
 
 
 class LookTests(SynchronousTestCase):

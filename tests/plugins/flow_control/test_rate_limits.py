@@ -6,12 +6,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.batch import encode_batch
 from twistmq.plugins import flow_control
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 BUSY = ResponseCode.SYSTEM_BUSY
 

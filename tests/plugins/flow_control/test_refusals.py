@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.wire.command import encode_reply
 from twistmq.plugins.flow_control.refusals import Refusal
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import encode_reply
 
 #: Of each length, with and without a sign.
 NUMBERS = (0, 7, -1, 10, 99, 123_456, 2**31 - 1, -2**31, 1_987_654_321, 1_123_456_789)

@@ -8,9 +8,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.flow_control.test_guard import These, Waiting, frames
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.frame import JSON
 from twistmq.plugins.flow_control.watermark import LOOKS_MAX, watermark
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.frame import JSON
 
 #: A code of each kind, and the name Apache's broker gives its queue.
 PROCESSORS = {

@@ -8,14 +8,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import run_task
 from tests.plugins.logs import copy_log
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError, RemotingConnectError
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.plugins import admin, ha, schedule
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingConnectError
+from twistmq.protocol.header import CommandHeader
 
 __all__ = ["COPY", "MASTER", "SLAVE", "GroupCase"]
 

@@ -24,15 +24,15 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.record import encode_record
 from twistmq.plugins import admin, ha
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingError, StoreError
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.record import encode_record
 
 __all__ = ["PairFailed", "PairSimulation"]
 

@@ -9,31 +9,31 @@ from twisted.logger import capturedLogs, formatEvent
 
 from tests.kernel_case import run_task
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import ha
+from twistmq.plugins.ha.escape import EscapeBridge
+from twistmq.plugins.ha.follower import Follower
+from twistmq.plugins.ha.links import SlaveLink
+from twistmq.plugins.ha.pre_online import has_pre_online
+from twistmq.protocol.bodies import (
     BrokerData,
     BrokerMemberGroup,
     GetBrokerMemberGroupResponseBody,
     QueueData,
     TopicRouteData,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.admin import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.admin import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
     NotifyMinBrokerIdChangeRequestHeader,
 )
-from twistmq.broker.wire.record import MessageRecord, records_of
-from twistmq.plugins import ha
-from twistmq.plugins.ha.escape import EscapeBridge
-from twistmq.plugins.ha.follower import Follower
-from twistmq.plugins.ha.links import SlaveLink
-from twistmq.plugins.ha.pre_online import has_pre_online
+from twistmq.protocol.record import MessageRecord, records_of
 
 LOOK, HEARTBEAT, ONLINE = "look who is in the group", "say that this broker lives", "come online"
 OTHER = "127.0.0.1:10931"

@@ -9,12 +9,12 @@ from typing import ClassVar
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import BrokerData, KVTable, QueueData
-from twistmq.broker.wire.record import records_of
 from twistmq.plugins import schedule
+from twistmq.protocol.bodies import BrokerData, KVTable, QueueData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.record import records_of
 
 __all__ = ["ACTING", "ActingPairCase"]
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.headers.admin import (
+from twistmq.plugins import ha
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.admin import (
     NotifyMinBrokerIdChangeRequestHeader,
     ResetMasterFlushOffsetHeader,
 )
-from twistmq.plugins import ha
 
 #: What a master without slaves answers to 907 at 5.3.3, but for the offset.
 APACHE: dict[str, Any] = {

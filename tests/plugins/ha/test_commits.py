@@ -8,14 +8,14 @@ from unittest.mock import patch
 from twisted.logger import capturedLogs
 
 from tests.plugins.ha.group_case import MASTER, GroupCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingConnectError
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.plugins import ha
 from twistmq.plugins.ha.follower import Follower
+from twistmq.protocol.bodies import SubscriptionGroupConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
 
 CODE = RequestCode.UPDATE_CONSUMER_OFFSET
 

@@ -6,13 +6,13 @@ import socket
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import ha
 from twistmq.plugins.ha.direct import DirectFrames
 from twistmq.plugins.ha.frames import HEAD_SIZE, FrameReader, encode_report
 from twistmq.plugins.ha.sender import Sender
+from twistmq.protocol.errors import StoreError
 
 FILE_SIZE = 256 << 10
 FRAME_SIZE = 10_000

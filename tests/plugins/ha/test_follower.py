@@ -15,17 +15,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.ha.group_case import MASTER, GroupCase
 from twistmq.broker.client.name_servers import Registered
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
-from twistmq.broker.wire.record import encode_record, record_size
 from twistmq.plugins import ha
 from twistmq.plugins.ha.frames import encode_head, encode_report
 from twistmq.plugins.ha.links import CLOSED, MasterLink
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.record import encode_record, record_size
 
 PORT = "10.0.0.1:10912"
 MASTER_HA, VIP, STRANGER = "127.0.0.1:10912", "127.0.0.1:10909", "127.0.0.1:10931"

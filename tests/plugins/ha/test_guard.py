@@ -7,15 +7,15 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import KVTable
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.plugins import admin, ha
 from twistmq.plugins.ha.guard import Guard, LogsDiffer
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, StoreError
+from twistmq.protocol.header import CommandHeader
 
 FILE_SIZE = 4096
 PLUGINS = [("admin", admin.Plugin), ("ha", ha.Plugin)]

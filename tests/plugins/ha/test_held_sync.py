@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.ha.simulation import PairSimulation
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.testing.store import message
+from twistmq.protocol.codes import ResponseCode
 
 
 class HeldSyncTests(SynchronousTestCase):

@@ -8,12 +8,12 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.ha.pair import LOCAL, LoneBroker, identical, lone_broker, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.bodies import HARuntimeInfo
-from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
 from twistmq.plugins import ha
+from twistmq.protocol.bodies import HARuntimeInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
 
 
 class PairCase(SynchronousTestCase):

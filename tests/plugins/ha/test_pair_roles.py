@@ -11,27 +11,27 @@ from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until, wi
 from twistmq.broker.admin.roles import promote_slave
 from twistmq.broker.admin.session import Session
 from twistmq.broker.client.name_servers import Registered
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import timer
+from twistmq.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
     SubscriptionGroupConfig,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.headers.namesrv import RegisterBrokerRequestHeader
-from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.namesrv import RegisterBrokerRequestHeader
+from twistmq.protocol.headers.pop import PopMessageRequestHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_PREPARED,
     records_of,
 )
-from twistmq.plugins import timer
 
 
 class PairCase(SynchronousTestCase):

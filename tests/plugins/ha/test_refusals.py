@@ -6,21 +6,21 @@ import json
 from operator import ne
 
 from tests.plugins.ha.group_case import GroupCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import pop
+from twistmq.plugins.static_topic.plugin import Plugin as StaticTopics
+from twistmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     TopicConfig,
 )
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.offset import CloneGroupOffsetRequestHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.offset import CloneGroupOffsetRequestHeader
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
 )
-from twistmq.plugins import pop
-from twistmq.plugins.static_topic.plugin import Plugin as StaticTopics
 
 
 class RefusalTests(GroupCase):

@@ -15,9 +15,9 @@ from tests.interop.load import Load
 from tests.interop.ports import free_port
 from tests.interop.replicas import Group, OurReplica, end_of, same_log
 from tests.interop.servers import wait_until
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing import RawClient
-from twistmq.broker.wire.bodies import KVTable
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
 
 FILE_SIZE = 64 * 1024
 #: A slave is not healthy so long after its master, at the latest; and what a busy machine adds.

@@ -6,13 +6,14 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingTimeout, SettingsError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.plugins import ha
 from twistmq.plugins.ha.returning import return_as_master
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RemotingTimeout
 
 OTHER = "127.0.0.1:10931"
 

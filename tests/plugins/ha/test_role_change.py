@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.admin import NotifyBrokerRoleChangedRequestHeader
 from twistmq.plugins.ha import Plugin
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.admin import NotifyBrokerRoleChangedRequestHeader
 
 BY_HAND = ("it is ASYNC_MASTER now; its settings must have brokerRole=ASYNC_MASTER and brokerId=0 "
            "before it starts again")

@@ -6,12 +6,12 @@ import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import ha
 from twistmq.plugins.ha.frames import FrameReader, StreamBroken, encode_report
 from twistmq.plugins.ha.sender import Sender
+from twistmq.protocol.errors import StoreError
 
 FILE_SIZE = 4096
 

@@ -7,12 +7,12 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import ha
 from twistmq.plugins.ha.frames import encode_report, encode_slave_id
 from twistmq.plugins.ha.links import SlaveLink
+from twistmq.protocol.codes import ResponseCode
 
 
 class SlavesTests(SynchronousTestCase):

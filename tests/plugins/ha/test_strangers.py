@@ -10,10 +10,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins import ha
+from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class StrangersTests(SynchronousTestCase):

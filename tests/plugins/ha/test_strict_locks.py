@@ -8,18 +8,18 @@ from twisted.logger import capturedLogs, formatEvent
 
 from tests.plugins.ha.group_case import MASTER, SLAVE, GroupCase
 from tests.plugins.ha.test_acting import ACTING, OTHER
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import admin, ha, orderly
+from twistmq.protocol.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
     TopicConfig,
     UnlockBatchRequestBody,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.plugins import admin, ha, orderly
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError
 
 QUEUES = tuple(MessageQueue("T", "broker-a", number) for number in range(3))
 STRICT = {**ACTING, "lockInStrictMode": "true", "skipPreOnline": "true"}

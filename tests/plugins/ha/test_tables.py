@@ -9,18 +9,18 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from tests.kernel_case import run_task
 from tests.plugins.ha.group_case import MASTER, GroupCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingTimeout
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins import ha
+from twistmq.plugins.ha.kernel_tables import offsets_of
+from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     DataVersion,
     LmqConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.plugins import ha
-from twistmq.plugins.ha.kernel_tables import offsets_of
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingTimeout
 
 VIP = "127.0.0.1:10909"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import ha
 from twistmq.plugins.ha.waits import ReplicaWaits
+from twistmq.protocol.codes import ResponseCode
 
 
 class ReplicaWaitsTests(SynchronousTestCase):

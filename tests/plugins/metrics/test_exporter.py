@@ -21,10 +21,11 @@ from tests.interop.servers import wait_until
 from tests.kernel_case import count_put
 from tests.plugins.metrics.case import MetricsTestCase
 from twistmq.broker import hookimpl
-from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.testing import running_broker
 from twistmq.plugins.metrics import Plugin
+from twistmq.protocol.errors import StoreError
 
 _GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden/metrics/series.json"
 

@@ -13,24 +13,25 @@ from twisted.trial.unittest import TestCase
 
 from tests.plugins.metrics.case import NO_LIBRARY, MetricsTestCase, Samples, samples_of
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.services import make_namesrv_service
-from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing.name_server import make_registration
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.namesrv import (
+from twistmq.plugins.metrics import NameServerPlugin
+from twistmq.plugins.metrics.exporter import Exporter
+from twistmq.plugins.metrics.namesrv_families import PREFIX
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.namesrv import (
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
-from twistmq.plugins.metrics import NameServerPlugin
-from twistmq.plugins.metrics.exporter import Exporter
-from twistmq.plugins.metrics.namesrv_families import PREFIX
 
 
 def of(samples: Samples, name: str, **labels: str) -> float | None:

@@ -8,12 +8,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
-from twistmq.broker.wire.command import encode_request
 from twistmq.plugins.metrics.rpc_latency import RpcLatency
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import encode_request
+from twistmq.protocol.errors import RequestRefused
 
 
 class RpcLatencyTests(SynchronousTestCase):

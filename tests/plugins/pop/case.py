@@ -6,21 +6,21 @@ import base64
 import json
 
 from tests.kernel_case import KernelTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import records_of, send_header
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.pop import (
+from twistmq.plugins import pop, timer
+from twistmq.plugins.pop.names import REVIVE_GROUP, Receipt, pop_retry_topic, real_topic
+from twistmq.plugins.pop.service import PopService
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from twistmq.broker.wire.record import StoredMessage
-from twistmq.plugins import pop, timer
-from twistmq.plugins.pop.names import REVIVE_GROUP, Receipt, pop_retry_topic, real_topic
-from twistmq.plugins.pop.service import PopService
+from twistmq.protocol.record import StoredMessage
 
 TIMER_TURN = "enter and deliver timed messages"
 REVIVE = "revive popped messages"

@@ -7,16 +7,16 @@ import json
 from twisted.internet.defer import Deferred
 
 from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
 from twistmq.broker.request.acknowledgement import Stage
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.command import decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.pop import AckMessageRequestHeader
 from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX
 from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, REVIVE_GROUP
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import decode_command, encode_request
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.pop import AckMessageRequestHeader
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class AckTests(PopTestCase):

@@ -8,16 +8,16 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.pop.case import PopTestCase
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import Peer
-from twistmq.broker.wire.bodies import MessageQueue, QueueData, TopicRouteData
 from twistmq.plugins.pop.assignment import (
     Assignments,
     allocate_averagely,
     allocate_by_circle,
     allocate_for_pop,
 )
+from twistmq.protocol.bodies import MessageQueue, QueueData, TopicRouteData
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
 
 QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(8)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import WireError
 from twistmq.plugins.pop.check_point import Ack, CheckPoint, PointKey, decode_ack
+from twistmq.protocol.errors import WireError
 
 KEY = PointKey("T", "g", 1, 40, 1_700_000_000_000, "b")
 #: What 5.3.3 stored.

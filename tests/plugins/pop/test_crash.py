@@ -15,8 +15,8 @@ from collections import Counter
 from tests.every_change import EveryChangeCase
 from tests.plugins.pop.case import Popped, PopTestCase, popped_of
 from tests.plugins.timer.case import shrink_wheel
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.testing.power_loss import PowerLossDisk
+from twistmq.protocol.codes import ResponseCode
 
 #: What was acknowledged may come so often again, what was not so often.
 AGAIN_ACKNOWLEDGED, AGAIN_OPEN = 1, 3

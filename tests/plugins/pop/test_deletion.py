@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
 from twistmq.plugins.pop.names import pop_retry_topic
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 
 RETRY_V2 = pop_retry_topic("T", "g", True)
 #: Of a group that has no offset in T, and of another topic.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.observe.metrics import Histogram
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig
 from twistmq.plugins.pop.families import families
+from twistmq.protocol.bodies import SubscriptionGroupConfig
+from twistmq.protocol.codes import ResponseCode
 
 Samples = dict[tuple[str, ...], Any]
 

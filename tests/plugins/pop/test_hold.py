@@ -8,18 +8,18 @@ from typing import Any
 
 from tests.cost import GROWTH_MAX, growth
 from tests.plugins.pop.case import PopTestCase, popped_of
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import HELD_REQUEST_BYTES, HOLD_MS_MAX
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.testing.kernel import Peer
-from twistmq.broker.wire.headers.pop import (
+from twistmq.plugins.pop.hold import Waiting
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
 )
-from twistmq.plugins.pop.hold import Waiting
 
 
 class HoldTests(PopTestCase):

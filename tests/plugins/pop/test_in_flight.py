@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.plugins.pop.case import PopTestCase
-from twistmq.broker.wire.headers.pop import PopMessageResponseHeader
+from twistmq.protocol.headers.pop import PopMessageResponseHeader
 
 
 class ThresholdTests(PopTestCase):

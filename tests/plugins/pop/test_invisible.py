@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.plugins.pop.case import PopTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.headers.pop import ChangeInvisibleTimeRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pop import ChangeInvisibleTimeRequestHeader
 
 
 class ChangeTests(PopTestCase):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.plugins.pop.case import PopTestCase
-from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class BufferTests(PopTestCase):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.plugins.pop.names import (
     Receipt,
     normal_topic,
@@ -12,6 +11,7 @@ from twistmq.plugins.pop.names import (
     real_topic,
     retry_mark,
 )
+from twistmq.protocol.errors import BrokerError, RequestRefused
 
 
 class TopicTests(SynchronousTestCase):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.plugins.pop.case import PopTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import Peer
-from twistmq.broker.wire.headers.pop import NotificationRequestHeader, NotificationResponseHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pop import NotificationRequestHeader, NotificationResponseHeader
 
 
 class NotificationTests(PopTestCase):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from tests.plugins.pop.case import PopTestCase, popped_of
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import ATTEMPT_ID_LENGTH_MAX
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.wire.headers.pop import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.headers.pop import (
     NotificationRequestHeader,
     PopMessageResponseHeader,
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from tests.plugins.pop.case import INVISIBLE_MS, RETRY_TOPIC, REVIVE_TOPIC, PopTestCase, popped_of
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import records_of
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 from twistmq.plugins.pop.names import pop_retry_topic
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class RollBackTests(PopTestCase):

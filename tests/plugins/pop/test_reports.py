@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.plugins.pop.case import RETRY_TOPIC, REVIVE_TOPIC, PopTestCase, popped_of
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 
 
 class ReportTests(PopTestCase):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from tests.plugins.pop.case import PopTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import StoreDamaged, WireError
-from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.plugins.pop import request_mode
 from twistmq.plugins.pop.request_mode import RequestMode, RequestModes
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import StoreDamaged, WireError
+from twistmq.protocol.json_writer import encode_pretty_row
 
 FILE = "/store/config/messageRequestMode.json"
 

@@ -8,12 +8,12 @@ from twisted.logger import capturedLogs
 
 from tests.kernel_case import DAMAGED_PARTS, error_lines, flip, note_appends
 from tests.plugins.pop.case import RETRY_TOPIC, REVIVE_TOPIC, TIMER_TURN, PopTestCase
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.record import MessageRecord
 from twistmq.plugins.pop import rescue
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
 from twistmq.plugins.pop.names import REVIVE_GROUP
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.record import MessageRecord
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 
 class ReviveTests(PopTestCase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from tests.plugins.schedule.test_service import OFFSETS, DelayTestCase
-from twistmq.broker.errors import StoreDamaged
+from twistmq.protocol.errors import StoreDamaged
 
 
 class ReportTests(DelayTestCase):

@@ -11,24 +11,25 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged, StoreFull, WireError
+from twistmq.broker.errors import SettingsError, StoreFull
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.testing.store import message
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper, TopicConfig
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import (
+from twistmq.plugins import schedule
+from twistmq.plugins.schedule.service import BATCH_COUNT
+from twistmq.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper, TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, StoreDamaged, WireError
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     MessageRecord,
     StoredMessage,
     decode_record,
 )
-from twistmq.plugins import schedule
-from twistmq.plugins.schedule.service import BATCH_COUNT
+from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 
 OFFSETS = "/store/config/delayOffset.json"
 

@@ -7,17 +7,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingTimeout
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.bodies import BrokerData, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
-from twistmq.broker.wire.record import records_of
 from twistmq.plugins import admin
 from twistmq.plugins.static_topic import plugin
 from twistmq.plugins.static_topic.mapping import (
@@ -25,6 +16,15 @@ from twistmq.plugins.static_topic.mapping import (
     TopicQueueMappingDetail,
 )
 from twistmq.plugins.static_topic.table import QueueMappings
+from twistmq.protocol.bodies import BrokerData, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingTimeout
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.record import records_of
 
 __all__ = ["TOPIC", "A", "B", "ClusterCase", "item", "part_lists"]
 

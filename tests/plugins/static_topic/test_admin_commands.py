@@ -10,20 +10,20 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
-from twistmq.broker.wire.record import records_of
 from twistmq.client import Client
 from twistmq.plugins.static_topic import admin_commands
 from twistmq.plugins.static_topic.admin_commands import (
     remapping_static_topic,
     update_static_topic,
 )
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
+from twistmq.protocol.record import records_of
 
 A, B, TOPIC = "broker-a", "broker-b", "S"
 

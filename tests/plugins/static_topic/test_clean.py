@@ -8,10 +8,10 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import TopicQueueMappingInfo, TopicRouteData
 from twistmq.plugins.static_topic import plugin
 from twistmq.plugins.static_topic.clean import route_leaders
+from twistmq.protocol.bodies import TopicQueueMappingInfo, TopicRouteData
+from twistmq.protocol.codes import RequestCode
 
 OLD, NEW = item(0, B, 2, 0), item(1, A, 1, 10_000)
 

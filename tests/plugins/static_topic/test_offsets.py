@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig
-from twistmq.broker.wire.headers import offset as headers
+from twistmq.protocol.bodies import SubscriptionGroupConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers import offset as headers
 
 
 class OffsetCase(ClusterCase):

@@ -7,7 +7,6 @@ import random
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import TOPIC, A, B, item
-from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins.static_topic.checks import MappingError, check_whole
 from twistmq.plugins.static_topic.mapping import TopicConfigAndQueueMapping
 from twistmq.plugins.static_topic.plans import (
@@ -17,6 +16,7 @@ from twistmq.plugins.static_topic.plans import (
     remapping_plan,
     round_up,
 )
+from twistmq.protocol.bodies import TopicConfig
 
 Configs = dict[str, TopicConfigAndQueueMapping]
 NOW_MS = 1_700_000_000_000

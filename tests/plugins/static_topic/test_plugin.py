@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from twistmq.plugins.static_topic import plugin
 from twistmq.plugins.static_topic.pulls import PULL_CODES
 from twistmq.plugins.static_topic.sends import SEND_CODES
+from twistmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from twistmq.protocol.codes import RequestCode
 
 
 class PluginTests(ClusterCase):

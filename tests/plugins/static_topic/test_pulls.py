@@ -5,12 +5,12 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import pull_header
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.plugins.static_topic.mapping import TopicQueueMappingDetail
 from twistmq.plugins.static_topic.pulls import Bounds, physical_header, rewritten
 from twistmq.plugins.static_topic.table import LogicalPlace
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
 
 FOUND, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
 RETRY, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED

@@ -5,13 +5,13 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.remoting.forwarding import forwarded
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import ext_fields_of
-from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
 from twistmq.plugins.static_topic.remote import OtherBrokers
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.header import ext_fields_of
+from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
 
 
 class ForwardedTests(ClusterCase):

@@ -9,15 +9,15 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.remoting.messages import RequestHandler
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.wire.batch import encode_batch
-from twistmq.broker.wire.command import decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.plugins.static_topic.sends import wrapped_send
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import decode_command, encode_request
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 
 class NoStaticTopicTests(SynchronousTestCase):

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item, part_lists
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.wire.bodies import (
+from twistmq.plugins.static_topic.checks import MappingError
+from twistmq.plugins.static_topic.mapping import (
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
+from twistmq.protocol.bodies import (
     ConsumeStats,
     MessageQueue,
     RegisterBrokerBody,
     TopicConfig,
 )
-from twistmq.broker.wire.headers.topic import (
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetConsumeStatsRequestHeader,
     GetTopicConfigRequestHeader,
-)
-from twistmq.plugins.static_topic.checks import MappingError
-from twistmq.plugins.static_topic.mapping import (
-    TopicConfigAndQueueMapping,
-    TopicQueueMappingDetail,
 )
 
 FIRST = item(0, A, 0, 0)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from tests.kernel_case import KernelTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.record import StoredMessage
 from twistmq.plugins import timer
 from twistmq.plugins.timer import wheel
 from twistmq.plugins.timer.service import TimerService
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 TURN = "enter and deliver timed messages"
 SAVE = "save how far timed messages have come"

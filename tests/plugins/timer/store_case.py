@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.plugins.timer.case import TimerTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 from twistmq.plugins import timer
 from twistmq.plugins.timer.log_unit import FIELD_POSITIONS, UNIT_SIZE, LogUnit, decode_unit
 from twistmq.plugins.timer.wheel import SLOT_SIZE, Slot, decode_slots
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import RecallMessageRequestHeader
 
 #: Six units a file, and the blank.
 LOG_FILE_SIZE = 340

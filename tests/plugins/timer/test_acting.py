@@ -11,13 +11,13 @@ from twisted.internet.defer import Deferred
 from tests.kernel_case import run_task
 from tests.plugins.timer.case import SAVE
 from tests.plugins.timer.following_case import SLAVE, FollowingCase
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import MessageRecord
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.record import MessageRecord
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 CODE = RequestCode.GET_TIMER_CHECK_POINT
 

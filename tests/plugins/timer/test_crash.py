@@ -12,9 +12,9 @@ from collections import Counter
 
 from tests.every_change import EveryChangeCase
 from tests.plugins.timer.case import TimerTestCase, shrink_wheel
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.power_loss import PowerLossDisk
-from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.headers.send import RecallMessageRequestHeader
 
 
 class CrashTests(EveryChangeCase, TimerTestCase):

@@ -7,11 +7,11 @@ from twisted.logger import capturedLogs
 from tests.kernel_case import error_lines, flip, run_task
 from tests.plugins.timer.case import SAVE
 from tests.plugins.timer.following_case import SLAVE, FollowingCase
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import StoreError, WireError
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.wire.record import decode_record
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import StoreError, WireError
+from twistmq.protocol.record import decode_record
 
 
 class FollowingTests(FollowingCase):

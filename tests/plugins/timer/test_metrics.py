@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from tests.plugins.timer.case import TimerTestCase
-from twistmq.broker.codes import RequestCode
 from twistmq.plugins.timer.metrics import TimerMetricsSerializeWrapper
+from twistmq.protocol.codes import RequestCode
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "store-edges" / "config" / "timermetrics"
 FILE = "/store/config/timermetrics"

@@ -7,16 +7,16 @@ import random
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.timer.case import TimerTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import StoreError
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.headers.send import (
+from twistmq.plugins.timer.metrics import TimerMetricsSerializeWrapper
+from twistmq.plugins.timer.recall import RecallHandle, decode_handle, encode_handle
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import StoreError
+from twistmq.protocol.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
     RecallRefusedResponseHeader,
 )
-from twistmq.plugins.timer.metrics import TimerMetricsSerializeWrapper
-from twistmq.plugins.timer.recall import RecallHandle, decode_handle, encode_handle
 
 HANDLE = RecallHandle("T", "broker-a", "1700000009001", "KEY")
 

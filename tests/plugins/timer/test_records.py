@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.properties import format_properties, parse_properties
-from twistmq.broker.wire.record import (
-    PROPERTIES_LENGTH_MAX,
-    SYS_TRANSACTION_COMMIT,
-    SYS_TRANSACTION_PREPARED,
-    MessageRecord,
-    decode_record,
-    encode_record,
-)
 from twistmq.plugins.timer.records import (
     ENTERED_NEVER,
     asks_for_time,
@@ -23,6 +13,16 @@ from twistmq.plugins.timer.records import (
     rolled_record,
     timed_ms,
     wait_record,
+)
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.properties import format_properties, parse_properties
+from twistmq.protocol.record import (
+    PROPERTIES_LENGTH_MAX,
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_PREPARED,
+    MessageRecord,
+    decode_record,
+    encode_record,
 )
 
 NOW_MS = 1_700_000_000_123

@@ -8,9 +8,9 @@ from twisted.logger import capturedLogs
 
 from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from tests.plugins.timer.case import TimerTestCase
-from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpoint, TimerCheckpointFile
 from twistmq.plugins.timer.log_unit import UNIT_SIZE
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 WHEEL, CHECK = "/store/timerwheel", "/store/config/timercheck"
 

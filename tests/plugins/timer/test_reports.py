@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.plugins.timer.case import TimerTestCase
-from twistmq.broker.codes import ResponseCode
+from twistmq.protocol.codes import ResponseCode
 
 LONG_MAX = 2**63 - 1
 DAY_S = 86_400

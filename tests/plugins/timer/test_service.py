@@ -9,16 +9,16 @@ from twisted.logger import capturedLogs
 
 from tests.kernel_case import DAMAGED_PARTS, error_lines, flip
 from tests.plugins.timer.case import SAVE, TURN, TimerTestCase
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.bodies import TopicConfig
-from twistmq.broker.wire.properties import format_properties
 from twistmq.plugins import timer
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
 from twistmq.plugins.timer.service import TURN_MS
+from twistmq.protocol.bodies import TopicConfig
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused, StoreDamaged, StoreError
+from twistmq.protocol.properties import format_properties
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 DAY_MS = 86_400_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 from tests.plugins.timer.store_case import LOG_FILE_SIZE, TimerStoreCase, check
-from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.plugins.timer.log_unit import MAGIC_DELETE, UNIT_SIZE
 from twistmq.plugins.timer.wheel import SLOT_FIELD_POSITIONS, WHEEL_SIZE, Slot
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 #: What the summary counts.
 FILES, UNITS, SLOTS = "timer log files", "timer log units", "timer wheel slots"

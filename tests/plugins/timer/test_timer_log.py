@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged, StoreError, StoreFull
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.plugins.timer.log_unit import UNIT_SIZE, LogUnit, encode_blank
 from twistmq.plugins.timer.timer_log import TimerLog
+from twistmq.protocol.errors import StoreDamaged, StoreError
 
 #: Room for four units and a blank of 42 bytes.
 FILE_SIZE = 4 * UNIT_SIZE + 42

@@ -6,10 +6,10 @@ import struct
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.plugins.timer.log_unit import MAGIC_DELETE, LogUnit
 from twistmq.plugins.timer.wheel import RING_SLOTS, SLOT_SIZE, WHEEL_SIZE, Slot, TimerWheel
+from twistmq.protocol.errors import StoreDamaged
 
 NOW_MS = 1_700_000_000_000
 PATH = "/store/timerwheel"

@@ -22,9 +22,9 @@ from tests.spark_bridge.faults.queries import Queries
 from tests.spark_bridge.faults.world import PAIR, SOLO, World
 from twistmq.broker.admin.roles import promote_slave
 from twistmq.broker.admin.session import Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
 
 __all__ = ["KINDS", "Faults"]
 

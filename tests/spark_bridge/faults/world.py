@@ -17,19 +17,19 @@ from typing import Final
 from tests.interop.replicas import Group, OurReplica, slaves_of
 from tests.interop.servers import wait_until
 from tests.spark_bridge.faults.ledger import Ledger, Outcome, Place
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import records_of, send_header
-from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.client import Client
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
+from twistmq.protocol.headers.offset import (
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
-from twistmq.client import Client
+from twistmq.protocol.headers.send import SendMessageResponseHeader
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 
 __all__ = ["COPY", "PAIR", "SOLO", "TOPICS", "World"]
 

@@ -1,0 +1,270 @@
+"""The base of body classes: a Struct that reads and writes itself in Apache's JSON dialect.
+
+Defaults are those of the Java fields, so a client that leaves a field out means the same here. A
+null means "not given". Unknown fields are ignored. Python tuples and sets stand for Java
+sets, lists for Java lists: in config files they look different.
+
+Source: RemotingSerializable @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final, Self, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from twistmq.protocol import json_dialect
+from twistmq.protocol.errors import WireError
+from twistmq.protocol.header import Int32
+
+__all__ = ["DIALECT_SIZE_MAX", "ODD_SIZE_MAX", "Body", "ConsumeFromWhere", "ConsumeType",
+           "MessageModel", "MessageQueue", "TopicFilterType"]
+
+#: Largest body of a peer's that is read when it is not the plain JSON it should be, bytes: it has
+#: bare keys, or null and numbers where none belong. Each MiB holds the reactor for up to 0.2 s.
+DIALECT_SIZE_MAX: Final = 256 * 1024
+#: The same of one in a form that Apache reads and no client writes, such as single quotes: 1 s a
+#: MiB.
+ODD_SIZE_MAX: Final = 32 * 1024
+#: Characters of a key that an error shows.
+_SHOWN_MAX: Final = 100
+
+
+class ConsumeType(StrEnum):
+    """How a consumer gets messages."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(StrEnum):
+    """Whether each member of a group gets every message, or all members together."""
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+class ConsumeFromWhere(StrEnum):
+    """Where a group without offsets starts; the three in the middle are no longer used."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    )
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class TopicFilterType(StrEnum):
+    """How many tags a topic's messages have."""
+
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+#: The C++ client sends these as numbers, which fastjson takes for places in the Java enum.
+_ENUMS: Final[dict[str, list[StrEnum]]] = {
+    "consumeType": list(ConsumeType),
+    "messageModel": list(MessageModel),
+    "consumeFromWhere": list(ConsumeFromWhere),
+    "topicFilterType": list(TopicFilterType),
+}
+
+
+class MessageQueue(msgspec.Struct, rename="camel", frozen=True, order=True, gc=False):
+    """One queue of one topic on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int32 = 0
+
+
+class Body(msgspec.Struct, rename="camel", gc=False):
+    """Base of every body."""
+
+    def encode(self) -> bytes:
+        """Write the body as Apache does: one line, bare keys."""
+        return json_dialect.encode(self, quote_int_keys=False)
+
+    def encode_standard(self) -> bytes:
+        """Write the body as plain JSON, for clients that read nothing else."""
+        return json_dialect.encode(self, quote_int_keys=True)
+
+    def encode_pretty(self) -> bytes:
+        """Write the body as a config file."""
+        return json_dialect.encode_pretty(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a body that a peer sent.
+
+        :raises WireError: when the bytes are not JSON, a value has the wrong type, or what is no
+            plain JSON is over DIALECT_SIZE_MAX or ODD_SIZE_MAX.
+        """
+        return cls._decode(data, DIALECT_SIZE_MAX, ODD_SIZE_MAX)
+
+    @classmethod
+    def decode_reply(cls, data: bytes) -> Self:
+        """Read a body of any size, for a tool that has nothing else to do meanwhile.
+
+        :raises WireError: when the bytes are not JSON, or a value has the wrong type.
+        """
+        return cls._decode(data, len(data), len(data))
+
+    @classmethod
+    def decode_saved(cls, data: bytes) -> Self:
+        """Read a body that was saved, however large it is.
+
+        :raises WireError: when the bytes are not JSON, a value has the wrong type, or a table or
+            a row of one is null: what was there is lost, and saving would make that final.
+        """
+        return cls._decode(data, len(data), len(data), _require_rows)
+
+    @classmethod
+    def decode_rows(cls, data: bytes) -> tuple[Self, list[str]]:
+        """Read what can be read of a saved body that :meth:`decode_saved` refuses.
+
+        A row of a table that has a wrong value is left out; of a table in a row, only the wrong
+        rows of that.
+
+        :returns: the body, and for each row that was left out its place and the reason.
+        :raises WireError: when the bytes are not JSON, a table or a row is null, or a value that
+            is not in a row is wrong.
+        """
+        faults: list[str] = []
+        try:
+            value = _read(data, len(data))
+            _require_rows(value)
+            value = _given(value)
+            types = get_type_hints(cls, include_extras=True)
+            for field in msgspec.structs.fields(cls):
+                row_types = _row_types(types[field.name])
+                if row_types is not None and isinstance(value, dict):
+                    rows = value.get(field.encode_name)
+                    if isinstance(rows, dict):
+                        value[field.encode_name] = _whole_rows(
+                            rows, row_types, field.encode_name, faults)
+            return msgspec.convert(value, cls, strict=False), faults
+        except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
+            raise WireError(f"body of {cls.__name__}: {error}") from None
+
+    @classmethod
+    def _decode(
+        cls, data: bytes, dialect_size_max: int, odd_size_max: int,
+        check: Callable[[Any], None] = lambda _: None,
+    ) -> Self:
+        reason = "too long for what is no plain JSON"
+        try:
+            decoder = _decoder(cls)
+            if decoder is not None:
+                body: Self = decoder.decode(data)
+                return body
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            reason = str(error)
+        if len(data) > dialect_size_max:
+            raise WireError(f"body of {cls.__name__}, {len(data)} bytes: {reason}")
+        try:
+            value = _read(data, odd_size_max)
+            check(value)
+            return msgspec.convert(_given(value), cls, strict=False)
+        except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
+            raise WireError(f"body of {cls.__name__}: {error}") from None
+
+
+def _read(data: bytes, odd_size_max: int) -> Any:
+    """Read JSON, or the dialect of it.
+
+    :raises json_dialect.JsonDialectError: when it is neither, or has liberties that Apache does not
+        write, and is over ``odd_size_max``.
+    """
+    error: Exception | None = None
+    for form in (bytes, json_dialect.quote_keys):
+        try:
+            return msgspec.json.decode(form(data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+            error = reason
+    if len(data) > odd_size_max:
+        raise json_dialect.JsonDialectError(f"{len(data)} bytes of what is not JSON: {error}")
+    return json_dialect.decode(data)
+
+
+def _require_rows(value: Any) -> None:
+    """:raises WireError: when a member of a saved body, or of such a member, is null."""
+    members = value.items() if isinstance(value, dict) else ()
+    for name, member in members:
+        rows = member.items() if isinstance(member, dict) else ()
+        lost = [name] if member is None else [key for key, row in rows if row is None]
+        if lost:
+            raise WireError(f"{lost[0]} is null")
+
+
+def _row_types(field_type: Any) -> tuple[Any, Any] | None:
+    """The types of a table's keys and values, also of one that may be None; None for no table."""
+    for each in (field_type, *get_args(field_type)):
+        if get_origin(each) is dict:
+            key_type, row_type = get_args(each)
+            return key_type, row_type
+    return None
+
+
+def _whole_rows(
+    rows: dict[Any, Any], types: tuple[Any, Any], place: str, faults: list[str]
+) -> dict[Any, Any]:
+    """The rows of a table that can be read; notes the others in ``faults``."""
+    key_type, row_type = types
+    inner = _row_types(row_type) if get_origin(row_type) is dict else None
+    kept = {}
+    for key, row in rows.items():
+        here = f"{place}[{str(key)[:_SHOWN_MAX]!r}]"
+        try:
+            msgspec.convert(key, key_type, strict=False)
+            if inner is not None and isinstance(row, dict):
+                row = _whole_rows(row, inner, here, faults)
+            msgspec.convert(row, row_type, strict=False)
+        except msgspec.MsgspecError as error:
+            faults.append(f"{here}: {error}")
+        else:
+            kept[key] = row
+    return kept
+
+
+@cache
+def _decoder(body_type: type[Body]) -> msgspec.json.Decoder[Any] | None:
+    """Find the fast decoder; None for a body with maps that plain JSON cannot say."""
+    try:
+        return msgspec.json.Decoder(body_type, strict=False)
+    except TypeError:
+        return None
+
+
+def _given(value: Any, name: Any = None) -> Any:
+    """Take out what is null, and write queues as keys and numbered enums as their types want.
+
+    :param name: the key ``value`` has.
+    """
+    if isinstance(value, dict):
+        members = {_key(key): _given(member, key) for key, member in value.items()}
+        return {key: member for key, member in members.items() if member is not None}
+    if isinstance(value, list):
+        return [_given(member) for member in value if member is not None]
+    if name in _ENUMS:
+        members_of = _ENUMS[name]
+        if value == "":
+            return None
+        if isinstance(value, int) and 0 <= value < len(members_of):
+            return members_of[value].value
+    return value
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, str):
+        key = json_dialect.decode_key(key)
+    if isinstance(key, json_dialect.ObjectKey):
+        return msgspec.convert(dict(key.fields), MessageQueue, strict=False)
+    return key

@@ -1,0 +1,250 @@
+"""The body a broker registers with, in its two forms.
+
+Plain, it is JSON. Compressed, it is a zlib stream of
+
+    int32 length + DataVersion as JSON
+    int32 count, then for each topic int32 length + TopicConfig as text
+    int32 length + filter servers as a JSON list
+    int32 count, then for each int32 length + TopicQueueMappingInfo as JSON (brokers from 5.0.0 on)
+
+with big-endian integers. Source: RegisterBrokerBody @5.3.3; protocol notes 4.1.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from twistmq.protocol import json_dialect
+from twistmq.protocol.bodies.body import DIALECT_SIZE_MAX, Body
+from twistmq.protocol.bodies.table_parts import PART_BYTES, LongTable, read_table
+from twistmq.protocol.bodies.topic import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingInfo,
+)
+from twistmq.protocol.errors import WireError
+from twistmq.protocol.frame import FRAME_SIZE_MAX
+from twistmq.protocol.limits import DATA_VERSION_SIZE_MAX, FILTER_SERVERS_MAX, ROUTE_TEXT_SIZE_MAX
+
+__all__ = ["MAPPING_VERSION_MIN", "REGISTRATION_SIZE_MAX", "RegisterBrokerBody",
+           "decoding_topics"]
+
+T = TypeVar("T")
+
+#: MQVersion V5_0_0's ordinal: brokers from here on end a compressed body with the mappings.
+MAPPING_VERSION_MIN: Final = 413
+#: Largest size of a compressed body when it is inflated, bytes: no more than one that is not
+#: compressed can have. A topic takes about 100; zeros inflate to a thousand times their frame.
+REGISTRATION_SIZE_MAX: Final = FRAME_SIZE_MAX
+
+#: Topics of a compressed body that are read without a pause, and their bytes: half a millisecond.
+_PART_COUNT: Final = 128
+_PART_SIZE_BYTES: Final = 16 * 1024
+#: Bytes of a body that is read in one call, since its topics cannot be cut: up to 50 ms. No broker
+#: writes one.
+_WHOLE_SIZE_MAX: Final = 512 * 1024
+#: Bytes that are inflated without a pause: half a millisecond.
+_INFLATE_SIZE_BYTES: Final = 256 * 1024
+#: Bytes of one topic of a compressed body: its name, four numbers, and its attributes.
+_TOPIC_SIZE_MAX: Final = 16 * 1024
+#: Bytes of the filter servers, if each of their characters is escaped.
+_FILTER_SERVERS_SIZE_MAX: Final = 6 * FILTER_SERVERS_MAX * (ROUTE_TEXT_SIZE_MAX + 3)
+
+_INT: Final = struct.Struct(">i")
+
+
+class RegisterBrokerBody(Body):
+    """The topics of a broker, and its filter servers."""
+
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = msgspec.field(
+        default_factory=TopicConfigSerializeWrapper
+    )
+    filter_server_list: list[str] = msgspec.field(default_factory=list)
+
+    def encode(self, compressed: bool = False) -> bytes:
+        """Write the body, as JSON or compressed."""
+        if not compressed:
+            return json_dialect.encode(self, quote_int_keys=False)
+        wrapper = self.topic_config_serialize_wrapper
+        topics = [each.encode_text().encode() for each in wrapper.topic_config_table.values()]
+        mappings = (wrapper.topic_queue_mapping_info_map or {}).values()
+        parts = [
+            _piece(wrapper.data_version.encode()),
+            _pieces(topics),
+            _piece(json_dialect.encode(self.filter_server_list, quote_int_keys=False)),
+            _pieces([each.encode() for each in mappings]),
+        ]
+        return zlib.compress(b"".join(parts), zlib.Z_BEST_COMPRESSION)
+
+    @classmethod
+    def decode(
+        cls, data: bytes, compressed: bool = False, broker_version: int = MAPPING_VERSION_MIN
+    ) -> Self:
+        """Read the body of a registration.
+
+        :param broker_version: of the request's header; older brokers send no mappings.
+        :raises WireError: when it does not inflate, inflates to more than
+            REGISTRATION_SIZE_MAX, or a part of it is not what it should be.
+        """
+        # A client, which reads no registration, does not load it.
+        from twistmq.broker.scheduling.run_to_completion import run_to_completion
+
+        return run_to_completion(cls.decoding(data, compressed, broker_version))
+
+    @classmethod
+    def decoding(
+        cls, data: bytes, compressed: bool = False, broker_version: int = MAPPING_VERSION_MIN
+    ) -> Generator[None, None, Self]:
+        """Do what :meth:`decode` does; yields where it can pause."""
+        if not compressed:
+            return (yield from _in_parts(
+                super().decode, data, lambda body: body.topic_config_serialize_wrapper))
+        reader = _Reader((yield from _inflating(data)))
+        wrapper = TopicConfigSerializeWrapper(
+            data_version=DataVersion.decode(reader.piece(DATA_VERSION_SIZE_MAX)))
+        turn = _Turn()
+        for piece in reader.pieces(_TOPIC_SIZE_MAX):
+            topic = TopicConfig.decode_text(piece.decode("utf-8", "replace"))
+            wrapper.topic_config_table[topic.topic_name] = topic
+            if turn.is_over(piece):
+                yield
+        filter_servers = _filter_servers(reader.piece(_FILTER_SERVERS_SIZE_MAX))
+        if broker_version >= MAPPING_VERSION_MIN:
+            mappings = wrapper.topic_queue_mapping_info_map = {}
+            # Each is of a topic above: more of them would only cost time.
+            for piece in reader.pieces(DIALECT_SIZE_MAX, len(wrapper.topic_config_table)):
+                mapping = TopicQueueMappingInfo.decode(piece)
+                mappings[mapping.topic] = mapping
+                if turn.is_over(piece):
+                    yield
+        return cls(wrapper, filter_servers)
+
+
+def decoding_topics(data: bytes) -> Generator[None, None, TopicConfigSerializeWrapper]:
+    """Read the body of a registration of a broker before 3.0.11; yields where it can pause.
+
+    :raises WireError: as :meth:`RegisterBrokerBody.decode`.
+    """
+    return (yield from _in_parts(TopicConfigSerializeWrapper.decode, data, lambda body: body))
+
+
+def _in_parts(
+    decode: Callable[[bytes], T], data: bytes,
+    wrapper_of: Callable[[T], TopicConfigSerializeWrapper],
+) -> Generator[None, None, T]:
+    """Read a body whose topics are the most of it.
+
+    :param decode: reads it in one call.
+    :param wrapper_of: where its topics are.
+    :raises WireError: when it is not a registration, or a long one without a table that can be read
+        in parts.
+    """
+    if len(data) > 2 * PART_BYTES:
+        table = yield from read_table(data)
+        if table is not None and len(table.rest) <= DIALECT_SIZE_MAX:
+            try:
+                body = decode(table.rest)
+            except WireError:
+                pass
+            else:
+                wrapper = wrapper_of(body)
+                if LongTable.is_probe(wrapper.topic_config_table):
+                    wrapper.topic_config_table = table.topics
+                    return body
+        if len(data) > _WHOLE_SIZE_MAX:
+            raise WireError(f"registration of {len(data)} bytes: it has more than its topics, or "
+                            "they cannot be read in parts")
+    return decode(data)
+
+
+class _Turn:
+    """How much was read since others had their turn."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._size_bytes = 0
+
+    def is_over(self, piece: bytes) -> bool:
+        """Whether to pause behind a piece."""
+        self._count += 1
+        self._size_bytes += len(piece)
+        if self._count < _PART_COUNT and self._size_bytes < _PART_SIZE_BYTES:
+            return False
+        self._count = self._size_bytes = 0
+        return True
+
+
+def _piece(data: bytes) -> bytes:
+    return _INT.pack(len(data)) + data
+
+
+def _pieces(items: Sequence[bytes]) -> bytes:
+    return _INT.pack(len(items)) + b"".join([_piece(item) for item in items])
+
+
+def _inflating(data: bytes) -> Generator[None, None, bytes]:
+    inflater = zlib.decompressobj()
+    parts: list[bytes] = []
+    size_bytes = 0
+    left = data
+    while left and not inflater.eof:
+        try:
+            part = inflater.decompress(left, _INFLATE_SIZE_BYTES)
+        except zlib.error as error:
+            raise WireError(f"compressed registration: {error}") from None
+        left = inflater.unconsumed_tail
+        size_bytes += len(part)
+        if size_bytes > REGISTRATION_SIZE_MAX:
+            raise WireError(f"compressed registration is over {REGISTRATION_SIZE_MAX} bytes")
+        parts.append(part)
+        if left:
+            yield
+    return b"".join(parts)
+
+
+def _filter_servers(data: bytes) -> list[str]:
+    try:
+        return msgspec.convert(json_dialect.decode(data) or [], list[str])
+    except (json_dialect.JsonDialectError, msgspec.MsgspecError) as error:
+        raise WireError(f"filter servers of a registration: {error}") from None
+
+
+class _Reader:
+    """Takes one piece after the other from an inflated body."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def _int(self) -> int:
+        if len(self._data) - self._position < 4:
+            raise WireError(f"compressed registration ends at byte {self._position}")
+        number: int = _INT.unpack_from(self._data, self._position)[0]
+        self._position += 4
+        return number
+
+    def piece(self, size_max: int) -> bytes:
+        """One piece; :raises WireError: when it is longer than any such piece has to be."""
+        size = self._int()
+        start = self._position
+        if size > size_max:
+            raise WireError(f"compressed registration: {size} bytes at {start - 4}, the limit is "
+                            f"{size_max}")
+        if size < 0 or size > len(self._data) - start:
+            raise WireError(f"compressed registration: length {size} at byte {start - 4}")
+        self._position = start + size
+        return self._data[start : self._position]
+
+    def pieces(self, size_max: int, count_max: int = REGISTRATION_SIZE_MAX) -> Iterator[bytes]:
+        """Each as it is asked for: of millions that are nothing, the first is refused."""
+        count = self._int()
+        if not 0 <= count <= min(count_max, (len(self._data) - self._position) // 4):
+            raise WireError(f"compressed registration: count {count} at {self._position - 4}")
+        for _ in range(count):
+            yield self.piece(size_max)

@@ -1,0 +1,45 @@
+"""The little that can be told of a frame without reading its header, however long that is.
+
+Source: RemotingCommand, RocketMQSerializable @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final, NamedTuple
+
+from twistmq.protocol.frame import JSON, Frame
+
+__all__ = ["BINARY_BEGIN", "Sketch", "sketch"]
+
+#: Bytes that are looked at of a JSON header's beginning, and of its end: one or the other has what
+#: stands around extFields, in whatever order a client writes.
+_LOOK_BYTES: Final = 1024
+_MEMBER: Final = re.compile(rb'"(code|opaque|flag)"\s{0,8}:\s{0,8}"?(-?\d{1,10})(?![\d.eE])')
+_INT32: Final = range(-(2**31), 2**31)
+#: The beginning of a binary header: code, language, version, opaque, flag.
+BINARY_BEGIN: Final = struct.Struct(">hbhii")
+
+
+class Sketch(NamedTuple):
+    """The values that a header seems to have; None if unknown."""
+
+    code: int | None
+    opaque: int | None
+    flag: int
+
+
+def sketch(frame: Frame) -> Sketch:
+    """Look at a frame; what it says is not to be relied upon."""
+    serialize_type, header, _ = frame
+    if serialize_type != JSON:
+        if len(header) < BINARY_BEGIN.size:
+            return Sketch(None, None, 0)
+        code, _, _, opaque, flag = BINARY_BEGIN.unpack_from(header)
+        return Sketch(code, opaque, flag)
+    head, fields, _ = header[:_LOOK_BYTES].partition(b'"extFields"')
+    seen = {name: int(value) for part in (header[-_LOOK_BYTES:] if fields else b"", head)
+            for name, value in _MEMBER.findall(part)}
+    seen = {name: value for name, value in seen.items() if value in _INT32}
+    return Sketch(seen.get(b"code"), seen.get(b"opaque"), seen.get(b"flag", 0))

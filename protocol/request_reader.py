@@ -1,0 +1,150 @@
+"""Requests of a port, read once: the command, and with it the header its handler wants.
+
+Nearly all JSON headers say their code first, so what extFields are to be read as is known before
+anything is read. It is done for the headers that are read most, see ``CommandHeader.is_hot``; the
+header of a command that is unusual in any way is read afterwards, when it is needed.
+
+Source: RemotingCommand @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from twistmq.protocol.binary_header import FieldPlan, plain_values
+from twistmq.protocol.command import RemotingCommand, binary_command, decode_command
+from twistmq.protocol.field_sets import FieldSetDecoders, ReadRequest, Shape, shapes_of
+from twistmq.protocol.frame import JSON, Frame
+from twistmq.protocol.header import UNREADABLE, CommandHeader, field_plan, reading_class
+from twistmq.protocol.one_pass import command_decoder, decode_at_once
+
+__all__ = ["RequestReader", "SignedRequestReader", "json_start"]
+
+#: So much of a JSON header tells codes of two and of three digits apart. Others may be taken for
+#: one another, which costs time alone.
+_START_SIZE: Final = len('{"code":310,')
+
+Headers = Mapping[int, type[CommandHeader]]
+
+
+def json_start(code: int) -> bytes:
+    """The bytes that nearly all JSON headers of a code begin with."""
+    return (b'{"code":%d,"extFields":' % code)[:_START_SIZE]
+
+
+class RequestReader:
+    """Reads requests with their headers.
+
+    :param headers: by code, the class its extFields are read as.
+    :param keeps_texts: whether the extFields of a request are kept as they were sent, for a check
+        of its signature.
+    """
+
+    def __init__(self, headers: Headers, *, keeps_texts: bool = False) -> None:
+        self.keeps_texts: bool = keeps_texts
+        #: By how a JSON header begins.
+        self._decoders: dict[bytes, tuple[type[CommandHeader], msgspec.json.Decoder[Any]]] = {}
+        #: By code, for binary headers.
+        self._plans: dict[int, tuple[type[CommandHeader], FieldPlan]] = {}
+        for code, header_type in headers.items():
+            if not header_type.is_hot:
+                continue
+            self._decoders[json_start(code)] = (
+                header_type, command_decoder(code, reading_class(header_type)))
+            plan = field_plan(header_type)
+            if plan is not None:
+                self._plans[code] = header_type, plan
+
+    def read(self, frame: Frame) -> ReadRequest:
+        """Read a request; a response may come as well.
+
+        :raises HeaderError: as ``decode_command``.
+        """
+        return self.read_without_texts(frame)
+
+    def shape_of(self, code: int) -> Shape | None:
+        """The shape of the last signed request of a code; None: no shape is known."""
+        return None
+
+    def read_without_texts(self, frame: Frame) -> ReadRequest:
+        """Read a request whose signature is not asked for."""
+        serialize_type, data, body = frame
+        if serialize_type == JSON:
+            one_pass = self._decoders.get(data[:_START_SIZE])
+            if one_pass is None:
+                return decode_command(frame), None, None
+            header_type, decoder = one_pass
+            try:
+                command, header = decode_at_once(decoder, data, body)
+            except UNREADABLE:
+                return decode_command(frame), None, None
+            header.__class__ = header_type
+            return command, header, None
+        command, ext = binary_command(data, body)
+        known = self._plans.get(command.code)
+        if known is None:
+            return command, None, None
+        header_type, plan = known
+        try:
+            values = plain_values(ext, plan)
+        except UNREADABLE:
+            values = None
+        return command, None if values is None else header_type(*values), None
+
+    def passed(self, command: RemotingCommand) -> None:
+        """Access checks let a request pass that was read without its header."""
+
+
+class SignedRequestReader(RequestReader):
+    """Reads requests with their headers, and with the texts that were signed.
+
+    The sets of names are learned from requests that passed, and from no others.
+
+    :param headers: as of ``RequestReader``.
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        super().__init__(headers, keeps_texts=True)
+        self._by_code: dict[int, FieldSetDecoders] = {}
+        self._by_start: dict[bytes, FieldSetDecoders] = {}
+        for code, header_type in headers.items():
+            shapes = shapes_of(code, header_type)
+            if shapes is not None:
+                self._by_code[code] = self._by_start[json_start(code)] = shapes
+
+    def read(self, frame: Frame) -> ReadRequest:
+        """As ``RequestReader.read``."""
+        serialize_type, data, body = frame
+        if serialize_type == JSON:
+            shapes = self._by_start.get(data[:_START_SIZE])
+            if shapes is None or shapes.last is None:
+                return decode_command(frame), None, None
+            read = shapes.last.read_json(data, body)
+            if read is not None:
+                return read
+            command = decode_command(frame)
+            shape = shapes.another(command)
+            read = None if shape is None else shape.read_json(data, body)
+            return (command, None, None) if read is None else read
+        command, ext = binary_command(data, body)
+        shapes = self._by_code.get(command.code)
+        if shapes is None or shapes.last is None:
+            return command, None, None
+        fields = shapes.last.read_binary(ext)
+        if fields is None:
+            shape = shapes.another(command)
+            fields = None if shape is None else shape.read_binary(ext)
+        return (command, None, None) if fields is None else (command, *fields)
+
+    def shape_of(self, code: int) -> Shape | None:
+        shapes = self._by_code.get(code)
+        return None if shapes is None else shapes.last
+
+    def passed(self, command: RemotingCommand) -> None:
+        """As ``RequestReader.passed``; the next one like it is read with its header."""
+        shapes = self._by_code.get(command.code)
+        if shapes is not None:
+            shapes.learn(command)

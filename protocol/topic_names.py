@@ -1,0 +1,169 @@
+"""Names of topics and groups, tags and keys: what is allowed, what is the system's own.
+
+Source: TopicValidator, MixAll, FAQUrl @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = [
+    "APPLY_TOPIC_SUGGESTION", "BROADCAST_GROUP_SUFFIX", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX",
+    "RETRY_GROUP_TOPIC_PREFIX",
+    "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
+    "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "can_be_directory", "dlq_topic",
+    "group_fault", "group_of_topic", "is_light", "is_system_group", "is_system_topic",
+    "key_fault", "retry_topic", "tag_fault", "topic_fault",
+]
+
+RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
+#: Prefix of the names of light queues.
+LMQ_PREFIX: Final = "%LMQ%"
+#: The topic whose settings an auto-created topic copies.
+TEMPLATE_TOPIC: Final = "TBW102"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+#: System topics every broker has; its own names add some (cluster, broker, reply, revive).
+SYSTEM_TOPICS: Final = frozenset({
+    TEMPLATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_HALF_TOPIC,
+    CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, "CHECKPOINT_TOPIC",
+})
+#: Topics no client may send to: the broker itself interprets the messages in them.
+SEND_FORBIDDEN_TOPICS: Final = frozenset({
+    SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC, TIMER_TOPIC,
+})
+#: Groups every broker has (4.12 of the protocol notes).
+SYSTEM_GROUPS: Final = frozenset({
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
+})
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+#: GROUP and this is the name under which the least offsets of a broadcast group's clients are kept.
+#: No group has such a name. Source: BroadcastOffsetManager.
+BROADCAST_GROUP_SUFFIX: Final = "@broadcast"
+
+TOPIC_LENGTH_MAX: Final = 127
+#: Bytes of a file name.
+FILE_NAME_SIZE_MAX: Final = 255
+#: Characters of a group's name. Differs from Apache, which takes 255: the topic of the group's
+#: retries then has a name that no directory can have.
+GROUP_LENGTH_MAX: Final = FILE_NAME_SIZE_MAX - len(RETRY_GROUP_TOPIC_PREFIX)
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+#: The suffix Apache adds to these remarks; clients show it.
+APPLY_TOPIC_SUGGESTION: Final = _SUGGESTION
+SAME_GROUP_SUGGESTION: Final = _SUGGESTION
+SUBSCRIPTION_GROUP_SUGGESTION: Final = _SUGGESTION
+
+
+def topic_fault(topic: str) -> str | None:
+    """The fault of a topic's name, in Apache's words; None if it is valid."""
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if not _LEGAL.fullmatch(topic):
+        return ("The specified topic contains illegal characters, "
+                "allowing only ^[%|a-zA-Z0-9_-]+$")
+    if len(topic) > TOPIC_LENGTH_MAX:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def can_be_directory(topic: str) -> bool:
+    """Whether a topic's name can be the name of its directory."""
+    try:
+        size = len(topic.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
+    return 0 < size <= FILE_NAME_SIZE_MAX and topic not in (".", "..") and not (
+        "/" in topic or "\0" in topic)
+
+
+def is_light(name: str) -> bool:
+    """Whether a topic is a light queue, or a group is one for light queues."""
+    return name.startswith(LMQ_PREFIX)
+
+
+def allows_light_queues(topic: str) -> bool:
+    """Whether records of a topic may be in light queues as well.
+
+    Differs from Apache, whose light queues show half messages.
+    """
+    return topic not in (SCHEDULE_TOPIC, HALF_TOPIC) and not topic.startswith(
+        (RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX))
+
+
+def group_fault(group: str) -> str | None:
+    """The fault of a group's name; None if it is valid."""
+    if not group or group.isspace():
+        return "the specified group is blank"
+    if not _LEGAL.fullmatch(group):
+        return ("the specified group contains illegal characters, "
+                "allowing only ^[%|a-zA-Z0-9_-]+$")
+    if len(group) > GROUP_LENGTH_MAX:
+        return f"the specified group is longer than {GROUP_LENGTH_MAX}"
+    return None
+
+
+def tag_fault(tag: str) -> str | None:
+    """The reason why no subscription can name a tag; None if one can.
+
+    A subscription joins tags with ``||``. Brokers and clients cut the blanks around each; those of
+    Apache cut control characters as well.
+    """
+    if not tag:
+        return "it is empty"
+    if tag == "*":
+        return "a subscription to * means all tags"
+    if "||" in tag:
+        return "|| separates the tags of a subscription"
+    if tag != tag.strip() or tag[:1] <= " " or tag[-1:] <= " ":
+        return "subscriptions leave out blanks and control characters around a tag"
+    return None
+
+
+def key_fault(key: str) -> str | None:
+    """The reason why a message cannot be found by a key; None if it can."""
+    if not key:
+        return "it is empty"
+    if " " in key:
+        return "a blank separates two keys"
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def group_of_topic(topic: str) -> str | None:
+    """The group whose retries or dead letters a topic has; None: it is an ordinary topic."""
+    for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
+        if topic.startswith(prefix):
+            return topic[len(prefix):]
+    return None
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_GROUP_TOPIC_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    return DLQ_GROUP_TOPIC_PREFIX + group
