@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.reference_rows import fault_of_test
-from twistmq.broker.pages.codes_page import codes_page, servers
 from twistmq.protocol.codes import REFUSED, SENT_TO_CLIENTS, RequestCode
+from twistmq.tools.pages.codes_page import codes_page, servers
 
 __all__ = ["CODE_TESTS", "faults", "page"]
 

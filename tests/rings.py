@@ -146,10 +146,10 @@ _PLACES: Final = {
 }
 #: Files of the ring ``unit`` whose tests take two seconds or more together.
 SLOW: Final = frozenset((
-    "broker/admin/test_brokers.py", "broker/admin/test_command_line.py",
-    "broker/admin/test_completion.py", "broker/admin/test_groups.py",
-    "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_roles.py",
-    "broker/admin/test_topics.py", "broker/edge/test_broker_service.py",
+    "tools/admin/test_brokers.py", "tools/admin/test_command_line.py",
+    "tools/admin/test_completion.py", "tools/admin/test_groups.py",
+    "tools/admin/test_messages.py", "tools/admin/test_offsets.py", "tools/admin/test_roles.py",
+    "tools/admin/test_topics.py", "broker/edge/test_broker_service.py",
     "broker/edge/test_command_line.py", "broker/edge/test_doctor_command.py",
     "broker/edge/test_logs.py", "broker/edge/test_name_server_list.py",
     "broker/edge/test_services.py", "broker/edge/test_setting_changes.py",

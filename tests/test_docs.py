@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import code_tests
 from twistmq.broker.config.setting_rows import up_rows
-from twistmq.broker.pages.settings_page import settings_page, stock_plugin_rows
+from twistmq.tools.pages.settings_page import settings_page, stock_plugin_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -23,7 +23,7 @@ class SettingsPageTests(SynchronousTestCase):
         """The page is the one that is made from the rows now."""
         page = (ROOT / "broker/SETTINGS.md").read_text()
         self.assertEqual(page, settings_page(stock_plugin_rows()),
-                         msg="write it again: python -m twistmq.broker.pages.settings_page")
+                         msg="write it again: python -m twistmq.tools.pages.settings_page")
 
     def test_every_setting_is_read(self) -> None:
         """No row promises what nothing does: each name occurs where settings are read."""
@@ -43,7 +43,7 @@ class CodesPageTests(SynchronousTestCase):
         """The page is the one that is made from codes and handler tables now."""
         page = (ROOT / "broker/CODES.md").read_text()
         self.assertEqual(page, code_tests.page(),
-                         msg="write it again: python -m twistmq.broker.pages.codes_page")
+                         msg="write it again: python -m twistmq.tools.pages.codes_page")
 
     def test_every_code_has_a_test(self) -> None:
         """One that is collected and asks it; what is served is shown by more than a refusal."""

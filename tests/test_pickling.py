@@ -119,8 +119,8 @@ VALUES: dict[str, Callable[[], object]] = {
 #: Public classes whose objects belong to one process: they have sockets, files, tables, functions
 #: or a reactor. A program makes its own.
 LIVE = frozenset({
-    "twistmq.broker.admin.rows.Command", "twistmq.broker.admin.rows.Option",
-    "twistmq.broker.admin.session.Session",
+    "twistmq.tools.admin.rows.Command", "twistmq.tools.admin.rows.Option",
+    "twistmq.tools.admin.session.Session",
     "twistmq.broker.client.name_servers.Registered",
     "twistmq.broker.config.settings.Setting", "twistmq.broker.config.settings.SettingCheck",
     "twistmq.broker.config.settings.Settings",

@@ -41,7 +41,7 @@ from twistmq.protocol.message_id import parse_offset_message_id
 
 PACKAGE = Path(__file__).resolve().parent / "plugin_package"
 COUNTS_CODE = 31_001
-COMMAND_LINE = "import sys; from twistmq.broker.edge.command_line import main; sys.exit(main())"
+COMMAND_LINE = "import sys; from twistmq.tools.command_line import main; sys.exit(main())"
 
 
 class Environment:

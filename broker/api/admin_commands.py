@@ -5,8 +5,8 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 
 from __future__ import annotations
 
-from twistmq.broker.admin.messages import find_messages
-from twistmq.broker.admin.option_rows import (
+from twistmq.tools.admin.messages import find_messages
+from twistmq.tools.admin.option_rows import (
     BROKER,
     CLUSTER,
     FROM_MS,
@@ -15,8 +15,8 @@ from twistmq.broker.admin.option_rows import (
     TO_MS,
     TOPIC,
 )
-from twistmq.broker.admin.rows import Command, Millis, Option, Row
-from twistmq.broker.admin.session import AdminError, Session
+from twistmq.tools.admin.rows import Command, Millis, Option, Row
+from twistmq.tools.admin.session import AdminError, Session
 
 __all__ = [
     "BROKER",

@@ -25,18 +25,18 @@ from twisted.python import usage
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
-from twistmq.broker.edge.command_line import (
-    parse_overrides,
-    print_each,
-    put_ports,
-    version_text,
-)
 from twistmq.broker.edge.first_signals import MEANINGLESS, hang_up, print_stacks_at_sigquit
 from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.edge.readiness import notify_stopping
 from twistmq.broker.edge.starter import Starter
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.supervisor.child_command import ChildCommand, child_command
+from twistmq.tools.command_line import (
+    parse_overrides,
+    print_each,
+    put_ports,
+    version_text,
+)
 
 __all__ = ["Options", "handle_signals", "makeService", "make_starter", "process_reactor", "run"]
 

@@ -32,8 +32,8 @@ def run() -> int:
     from twistmq.broker.edge.first_signals import hold_signals
 
     hold_signals()
-    from twistmq.broker.edge.command_line import main
     from twistmq.broker.edge.readiness import NOTIFY_SOCKET
+    from twistmq.tools.command_line import main
 
     # The supervisor is the service that systemd knows.
     os.environ.pop(NOTIFY_SOCKET, None)

@@ -18,7 +18,6 @@ from twisted.trial.unittest import TestCase
 
 from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.interop.servers import wait_until
-from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client, Consumer, MessageQueue, Producer, ReceivedMessage
 from twistmq.client.commands import consume as consume_module
@@ -27,6 +26,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingConnectError
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
+from twistmq.tools.command_line import twistmq
 
 
 class CommandTests(TestCase):
@@ -354,7 +354,7 @@ class CommandTests(TestCase):
         def run() -> None:
             lines = "".join(f"{each}\n" for each in range(500))
             self.run_command("produce", "t", "--timeout", "60", given=lines)
-            code = "from twistmq.broker.edge.entry import main; raise SystemExit(main())"
+            code = "from twistmq.tools.entry import main; raise SystemExit(main())"
             member = subprocess.Popen(
                 [sys.executable, "-c", code, "consume", "t", "-g", "g", "--from", "first", "-n",
                  self.where], stdout=subprocess.PIPE, text=True)
@@ -376,7 +376,7 @@ class CommandTests(TestCase):
         def run() -> None:
             lines = [f"{each}\n" for each in range(500)]
             self.run_command("produce", "t", "--timeout", "60", given="".join(lines))
-            code = "from twistmq.broker.edge.entry import main; raise SystemExit(main())"
+            code = "from twistmq.tools.entry import main; raise SystemExit(main())"
             member = subprocess.Popen(
                 [sys.executable, "-c", code, "consume", "t", "-g", "g", "--from", "first", "-n",
                  self.where], stdout=subprocess.PIPE, text=True,
@@ -452,7 +452,7 @@ class CommandTests(TestCase):
         def run() -> None:
             lines = "".join(f"{each:0100d}\n" for each in range(5000))
             self.run_command("produce", "t", "--timeout", "60", given=lines)
-            command = (f"{sys.executable} -c 'from twistmq.broker.edge.command_line import main; "
+            command = (f"{sys.executable} -c 'from twistmq.tools.command_line import main; "
                        f"raise SystemExit(main())' consume t --from first -n {self.where}")
             result = subprocess.run(
                 ["bash", "-c", f"set -o pipefail; {command} | head -2"], env={**os.environ},

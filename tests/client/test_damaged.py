@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing import running_broker
 from twistmq.client import (
     Client,
@@ -28,6 +27,7 @@ from twistmq.client import (
     Undecodable,
     aio,
 )
+from twistmq.tools.command_line import twistmq
 
 BODIES = [b"body %d of six" % number for number in range(6)]
 BAD = 2

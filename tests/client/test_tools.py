@@ -6,8 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tests.broker.admin.case import AdminCase
 from tests.interop.servers import wait_until
+from tests.tools.admin.case import AdminCase
 from twistmq.client import Consumer, Producer, ReceivedMessage
 
 

@@ -23,7 +23,7 @@ from twistmq.broker.testing.raw_client import RawClient, send_header
 from twistmq.protocol.codes import RequestCode, ResponseCode
 
 _TWISTMQ = [sys.executable, "-c",
-            "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]
+            "from twistmq.tools.command_line import main; raise SystemExit(main())"]
 _SECONDS = 60
 
 

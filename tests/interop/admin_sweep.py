@@ -28,15 +28,15 @@ from tests.interop.admin_tour import (
 )
 from tests.interop.mqadmin import mqadmin
 from tests.interop.servers import wait_until
-from twistmq.broker.admin.messages import find_messages
-from twistmq.broker.admin.records import offset_id
-from twistmq.broker.admin.session import Session
-from twistmq.broker.edge.command_line import main
 from twistmq.broker.testing import RawClient
 from twistmq.protocol.bodies import ConsumeStats
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
 from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.tools.admin.messages import find_messages
+from twistmq.tools.admin.records import offset_id
+from twistmq.tools.admin.session import Session
+from twistmq.tools.command_line import main
 
 __all__ = ["STEPS", "Step", "admin_sweep", "differences", "mqadmin_sweep", "shape", "state",
            "steps_of"]
@@ -246,7 +246,7 @@ def state(
         assert "success" in text, text
     with tempfile.TemporaryDirectory(prefix="sweep-") as folder, workload(namesrv) as client, \
             Session(namesrv) as session:
-        from twistmq.broker.admin.sending import send_message
+        from twistmq.tools.admin.sending import send_message
 
         # Its member commits by a timer of its own.
         wait_until("the group's retry topic has an offset", lambda: _has_committed_retries(broker))

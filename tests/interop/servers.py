@@ -23,7 +23,7 @@ __all__ = ["MAIN", "Servers", "free_port", "rss_anon_kib", "servers", "take_defa
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
 #: A program of Python that is the command line; it shows where its threads are when asked to.
 MAIN: Final = ("import faulthandler, signal; faulthandler.register(signal.SIGUSR1); "
-               "from twistmq.broker.edge.command_line import main; raise SystemExit(main())")
+               "from twistmq.tools.command_line import main; raise SystemExit(main())")
 #: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores.
 _PATIENCE_SECONDS: Final = 60.0
 #: How long what a process says before its end may take to arrive, seconds.

@@ -26,9 +26,9 @@ from tests.interop.questions import Question, questions
 from tests.interop.servers import Servers, free_port
 from twistmq.broker.config.apache_settings import UNREAD
 from twistmq.broker.config.setting_rows import up_rows
-from twistmq.broker.pages.settings_page import stock_plugin_rows
 from twistmq.broker.testing.raw_client import RawClient
 from twistmq.protocol.codes import RequestCode
+from twistmq.tools.pages.settings_page import stock_plugin_rows
 
 #: What is answered otherwise on purpose, and why.
 DIFFERENT: Final = {

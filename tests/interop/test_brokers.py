@@ -11,12 +11,12 @@ from threading import Thread
 
 from twisted.trial.unittest import SkipTest
 
-from tests.broker.edge.test_command_line import TWISTMQ
 from tests.broker.supervisor.test_supervisor import PATIENCE, broker_processes, free_base
 from tests.interop.clients import JavaTestCase, go_missing
 from tests.interop.mixed_group import CONCURRENT, GO, ORDERLY, OURS, QUEUES, MixedGroup
 from tests.interop.mqadmin import mqadmin
 from tests.interop.servers import wait_until
+from tests.tools.test_command_line import TWISTMQ
 
 COUNT = 4
 CLUSTER = "DefaultCluster"

@@ -19,9 +19,8 @@ from tests.interop.servers import wait_until
 from tests.spark_bridge.cluster import Cluster, cluster
 from tests.spark_bridge.test_stream_source import Driver, as_json
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.broker.admin.session import Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Message, Producer
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
 from twistmq.spark_bridge import availability, queue_reader
@@ -31,6 +30,7 @@ from twistmq.spark_bridge.options import OptionError
 from twistmq.spark_bridge.queue_reader import ReadFailed
 from twistmq.spark_bridge.sink import WriteFailed
 from twistmq.spark_bridge.source import RocketMQDataSource
+from twistmq.tools.admin.session import Session
 
 A, B = "broker-a", "broker-b"
 

@@ -21,7 +21,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 from click.testing import CliRunner
 from twistmq.client import Client
-from twistmq.broker.edge.command_line import twistmq
+from twistmq.tools.command_line import twistmq
 from twistmq.broker.testing.running import running_broker
 from twistmq.spark_bridge.export_config import ask_brokers
 with running_broker({"spark.export_topics": "a"}) as broker, \\

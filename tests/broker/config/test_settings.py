@@ -14,8 +14,8 @@ from twistmq.broker.config.apache_settings import UNREAD
 from twistmq.broker.config.setting_rows import broker_rows, local_address, namesrv_rows, up_rows
 from twistmq.broker.config.settings import Setting, SettingCheck, Settings, SettingValue
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.pages.settings_page import stock_plugin_rows
 from twistmq.broker.store.settings import StoreSettings
+from twistmq.tools.pages.settings_page import stock_plugin_rows
 
 ROWS = (
     Setting("port", "int", 10911, "A port.", most=65_535, important=True),

@@ -27,9 +27,9 @@ from twistmq.broker.edge.boot import (
     namesrv_settings,
     up_settings,
 )
-from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.protocol.errors import StoreDamaged
+from twistmq.tools.command_line import twistmq
 
 
 class FakeReactor:

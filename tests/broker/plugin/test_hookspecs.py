@@ -11,10 +11,10 @@ from types import ModuleType
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.pages.hooks_page import hooks_by_section, hooks_page
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.protocol.codes import RequestCode
+from twistmq.tools.pages.hooks_page import hooks_by_section, hooks_page
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "plugins/HOOKS.md"
@@ -82,7 +82,7 @@ class PageTests(SynchronousTestCase):
     def test_page_is_what_the_specifications_say(self) -> None:
         """The page is the one that is made from the specifications now."""
         self.assertEqual(PAGE.read_text(), hooks_page(),
-                         msg="write it again: python -m twistmq.broker.pages.hooks_page")
+                         msg="write it again: python -m twistmq.tools.pages.hooks_page")
 
     def test_exact_signatures(self) -> None:
         """Each hook has a heading, and below it the signature as the source has it."""

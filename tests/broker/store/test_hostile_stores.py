@@ -27,9 +27,6 @@ from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import broker_settings, exit_status
 from twistmq.broker.edge.broker_service import BrokerService
-from twistmq.broker.edge.command_line import main
-from twistmq.broker.edge.doctor.findings import Level, as_json, as_table, warning
-from twistmq.broker.edge.doctor.store_checks import store_findings
 from twistmq.broker.edge.services import load_hooks
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.store.disk import RealDisk
@@ -37,6 +34,9 @@ from twistmq.broker.store.inspect.files import Reader, Segments, segment_sizes
 from twistmq.broker.store.inspect.index_view import IndexView
 from twistmq.broker.store.regular_file import open_regular, read_named, read_regular
 from twistmq.protocol.record import MessageRecord
+from twistmq.tools.command_line import main
+from twistmq.tools.doctor.findings import Level, as_json, as_table, warning
+from twistmq.tools.doctor.store_checks import store_findings
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
 #: What begins a terminal's title, and what turns text red, by seven bits and by eight.

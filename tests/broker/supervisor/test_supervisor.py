@@ -17,9 +17,9 @@ from urllib.request import urlopen
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.edge.test_command_line import PATIENCE, TWISTD, TWISTMQ, call
 from tests.interop.ports import free_ports
 from tests.interop.servers import take_default_signals
+from tests.tools.test_command_line import PATIENCE, TWISTD, TWISTMQ, call
 from twistmq.client import Producer
 from twistmq.client.blocking import Client
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.ha.pair import LOCAL, LoneBroker, lone_broker, wait_until, within
-from twistmq.broker.admin.roles import promote_slave
-from twistmq.broker.admin.session import Session
 from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.testing import RawClient, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
@@ -32,6 +30,8 @@ from twistmq.protocol.record import (
     SYS_TRANSACTION_PREPARED,
     records_of,
 )
+from twistmq.tools.admin.roles import promote_slave
+from twistmq.tools.admin.session import Session
 
 
 class PairCase(SynchronousTestCase):

@@ -9,7 +9,6 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.admin.session import AdminError, Session
 from twistmq.broker.testing import RunningBroker, running_broker
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.client import Client
@@ -24,6 +23,7 @@ from twistmq.protocol.headers.pull import PullMessageResponseHeader
 from twistmq.protocol.headers.send import SendMessageResponseHeader
 from twistmq.protocol.headers.topic import DeleteTopicRequestHeader
 from twistmq.protocol.record import records_of
+from twistmq.tools.admin.session import AdminError, Session
 
 A, B, TOPIC = "broker-a", "broker-b", "S"
 

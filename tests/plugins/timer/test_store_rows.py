@@ -8,11 +8,11 @@ import json
 from typing import Any
 
 from tests.plugins.timer.store_case import TimerStoreCase
-from twistmq.broker.edge.command_line import main
 from twistmq.broker.store.inspect.dump import Wanted
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.plugins.timer.store_rows import timer_rows, timer_text
+from twistmq.tools.command_line import main
 
 
 class RowsTests(TimerStoreCase):

@@ -20,11 +20,11 @@ from tests.interop.servers import wait_until
 from tests.spark_bridge.faults.ledger import Outcome, Sent
 from tests.spark_bridge.faults.queries import Queries
 from tests.spark_bridge.faults.world import PAIR, SOLO, World
-from twistmq.broker.admin.roles import promote_slave
-from twistmq.broker.admin.session import Session
 from twistmq.broker.testing import RawClient
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
+from twistmq.tools.admin.roles import promote_slave
+from twistmq.tools.admin.session import Session
 
 __all__ = ["KINDS", "Faults"]
 

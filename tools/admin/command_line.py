@@ -1,0 +1,326 @@
+"""``twistmq admin``: the table of commands as a command line.
+
+The exit status is 0 when all was done, 1 when something failed, and 141 when the reader of the
+output has closed it. Each failure is one line of standard error. The command's module is imported
+when it runs, tables when one is printed, so that help and completion take no longer than they must.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from twistmq.tools.admin.command_rows import COMMANDS
+from twistmq.tools.admin.completion import completer
+from twistmq.tools.admin.rows import GROUPS, Command, Option, Row, Table
+
+if TYPE_CHECKING:
+    import ssl
+
+    from twistmq.protocol.signature import Credentials
+    from twistmq.tools.admin.session import Session
+
+__all__ = ["ENTRY_POINT_GROUP", "admin", "all_commands", "parameter"]
+
+#: Packages that bring commands name a module with ``COMMANDS`` here.
+ENTRY_POINT_GROUP: Final = "twistmq.admin"
+EXIT_FAILED: Final = 1
+EXIT_UNREAD: Final = 128 + 13
+#: Where mqadmin has the keys, below ROCKETMQ_HOME.
+_TOOLS_FILE: Final = "conf/tools.yml"
+
+
+def _time(_: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Read a time: now, ms since 1970, yyyy-MM-dd#HH:mm:ss:SSS as mqadmin takes it, or ISO 8601."""
+    from datetime import datetime
+
+    if text is None:
+        return None
+    text = text.strip()
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    if text.removeprefix("-").isdecimal() and len(text) < 20:
+        return int(text)
+    try:
+        found = (datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f") if "#" in text
+                 else datetime.fromisoformat(text))
+        return round(found.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is neither now, nor milliseconds since 1970, nor yyyy-MM-dd#HH:mm:ss:SSS, "
+            "nor ISO 8601", param=param) from None
+
+
+_TYPES: Final[dict[str, Any]] = {
+    "text": click.STRING, "int": click.INT, "float": click.FLOAT, "bool": click.BOOL,
+    "time": click.STRING, "path": click.Path(exists=True, dir_okay=False), "secret": click.STRING,
+}
+_METAVARS: Final = {"text": "TEXT", "int": "N", "float": "N", "bool": "true|false",
+                    "time": "TIME", "path": "FILE", "secret": "KEY"}
+
+
+def parameter(option: Option) -> click.Option:
+    """An option of the table, as click takes it."""
+    names = [option.name, *option.flags]
+    if option.kind == "flag":
+        return click.Option(names, is_flag=True, default=False, help=option.help)
+    kind = click.Choice(option.choices) if option.choices else _TYPES[option.kind]
+    shown = option.default is not None and option.default != ""
+    default = str(option.default).lower() if isinstance(option.default, bool) else option.default
+    text = f"{option.help}  [default: {default}]" if shown else option.help
+    # A default of None is a value to newer versions of click, and then nothing is required.
+    given: dict[str, Any] = {} if option.default is None else {"default": option.default}
+    return click.Option(names, type=kind, required=option.required, help=text,
+                        metavar=None if option.choices else _METAVARS[option.kind],
+                        shell_complete=completer(option, _completing_session),
+                        callback=_time if option.kind == "time" else None, **given)
+
+
+def _common() -> list[click.Option]:
+    """The options every command has."""
+    return [
+        click.Option(["name_servers", "-n", "--namesrv", "--namesrvAddr"], envvar="NAMESRV_ADDR",
+                     default="127.0.0.1:9876", metavar="HOST:PORT;...",
+                     help="The name servers.  [environment: NAMESRV_ADDR; "
+                          "default: 127.0.0.1:9876]"),
+        click.Option(["--output"], type=click.Choice(["table", "json"]), default="table",
+                     help="How rows are printed.  [default: table]"),
+        click.Option(["--access-key"], envvar="ROCKETMQ_ACCESS_KEY", metavar="KEY",
+                     help="Sign requests as this account. The secret key is read from "
+                          "ROCKETMQ_SECRET_KEY, or asked for; without this option both are in "
+                          f"ROCKETMQ_HOME/{_TOOLS_FILE}, if that is there."),
+        click.Option(["--tls"], is_flag=True, default=False, help="Speak TLS."),
+        click.Option(["tls_file", "--tls-config"], type=click.Path(exists=True, dir_okay=False),
+                     metavar="FILE", help="Speak TLS with the settings tls.client.* of this Java "
+                                          ".properties file."),
+        click.Option(["--timeout"], type=click.FloatRange(0, min_open=True), default=5.0,
+                     metavar="S", help="How long a server may take to answer.  [default: 5]"),
+    ]
+
+
+class AdminCommand(click.Command):
+    """A command of the table."""
+
+    def __init__(self, row: Command) -> None:
+        self.row = row
+        super().__init__(
+            row.name, params=[*map(parameter, row.options), *_common()], help=row.help,
+            short_help=row.help, context_settings={"help_option_names": ["-h", "--help"]})
+        self._flags = {flag: flag for option in row.options for flag in option.flags}
+        self._flags.update((option.quoted, option.flags[-1])
+                           for option in row.options if option.quoted)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [self._without_blank(each) for each in args])
+
+    def _without_blank(self, argument: str) -> str:
+        """A long name that mqadmin has with a blank, within or at its end, as click knows it."""
+        name, separator, value = argument.partition("=")
+        if " " not in name or not name.startswith("--"):
+            return argument
+        flag = self._flags.get(name.rstrip())
+        return argument if flag is None else f"{flag}{separator}{value}"
+
+    def invoke(self, ctx: click.Context) -> int:
+        row, options = self.row, dict(ctx.params)
+        given = [name for name in row.one_of if options.get(name) is not None]
+        if row.one_of and len(given) != 1:
+            flags = [option.flags[0] for option in row.options if option.name in row.one_of]
+            raise click.UsageError(f"give one of {' and '.join(flags)}", ctx)
+        for option in row.options:
+            if option.kind == "secret" and options[option.name] == "-":
+                options[option.name] = click.prompt(option.flags[-1].lstrip("-"), hide_input=True,
+                                                    err=True)
+        interval_s = options.pop("interval", None)
+        status = _run(row, options)
+        while interval_s is not None:
+            time.sleep(interval_s)
+            status = _run(row, options)
+        return status
+
+
+class Admin(click.Group):
+    """All commands, in the groups that mqadmin has them in."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            path = (error.ctx or ctx).command_path
+            _say(f"{error.format_message()} ({path} --help says more)")
+            return EXIT_FAILED
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(all_commands())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = _own().get(cmd_name) or all_commands().get(cmd_name)
+        return None if row is None else AdminCommand(row)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in GROUPS.values()}
+        for row in all_commands().values():
+            sections.setdefault(GROUPS.get(row.group, row.group), []).append((row.name, row.help))
+        for title, lines in sections.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+
+@cache
+def _own() -> dict[str, Command]:
+    return {row.name: row for row in COMMANDS}
+
+
+@cache
+def all_commands() -> dict[str, Command]:
+    """The commands of the table and those that packages bring, by name."""
+    from importlib.metadata import entry_points
+
+    found = dict(_own())
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+        try:
+            rows = point.load().COMMANDS
+        except Exception as error:
+            # One package's fault takes away its own commands only.
+            _say(f"the commands of {point.name} cannot be had: {type(error).__name__}: {error}")
+            continue
+        for row in rows:
+            found.setdefault(row.name, row)
+    return found
+
+
+@click.group(cls=Admin, context_settings={"help_option_names": ["-h", "--help"]})
+def admin() -> None:
+    """Look at a cluster and change it: the commands of Apache's mqadmin.
+
+    They work with this package's servers and with Apache's. Names and options are mqadmin's;
+    tools/admin/COMMANDS.md has them all.
+    """
+
+
+def _run(row: Command, given: dict[str, Any]) -> int:
+    """Run a command and print what it finds; :returns: the exit status."""
+    from twistmq.broker.errors import SettingsError
+    from twistmq.protocol.errors import BrokerError
+    from twistmq.tools.admin.session import Session
+
+    options = dict(given)
+    name_servers, output = options.pop("name_servers"), options.pop("output")
+    access_key, timeout_s = options.pop("access_key"), options.pop("timeout")
+    tls, tls_file = options.pop("tls"), options.pop("tls_file")
+    module, _, function = row.function.rpartition(":")
+    if "." not in module:
+        module = f"twistmq.tools.admin.{module}"
+    try:
+        with Session(name_servers, timeout_s=timeout_s, connect_timeout_s=timeout_s, retries=0,
+                     credentials=_credentials(access_key),
+                     tls=_tls(tls_file) if tls or tls_file else None) as session:
+            result = getattr(import_module(module), function)(session, **options)
+            table = result if isinstance(result, Table) else Table(row.columns, result)
+            status = _print(table, output, session)
+    except (BrokerError, SettingsError, ValueError) as error:
+        _say(str(error))
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # The rest of the output would fail again when the interpreter ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return EXIT_UNREAD
+    return status
+
+
+def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
+    """A client for completion, which cannot prompt for a secret key.
+
+    :param given: the options so far.
+    :raises ValueError: when a secret key would have to be prompted for.
+    """
+    from twistmq.tools.admin.session import Session
+
+    access_key, tls_file = given.get("access_key"), given.get("tls_file")
+    if access_key is not None and "ROCKETMQ_SECRET_KEY" not in os.environ:
+        raise ValueError("no secret key")
+    return Session(
+        given["name_servers"], timeout_s=timeout_s, connect_timeout_s=timeout_s, retries=0,
+        credentials=_credentials(access_key),
+        tls=_tls(tls_file) if given.get("tls") or tls_file else None)
+
+
+def _print(table: Table, output: str, session: Session) -> int:
+    """Print rows, including the rows before a failure."""
+    from twistmq.protocol.errors import BrokerError
+    from twistmq.tools.admin.output import as_json, as_table, is_coloured
+
+    rows: list[Row] = []
+    try:
+        _collect(table.rows, rows)
+    except BrokerError as error:
+        if not rows:
+            raise
+        session.failures.append(str(error))
+    click.echo(as_json(table.columns, rows) if output == "json" else
+               as_table(table.columns, rows, coloured=is_coloured()))
+    for failure in dict.fromkeys(session.failures):
+        _say(failure)
+    return EXIT_FAILED if session.failures else 0
+
+
+def _collect(rows: Iterable[Row], found: list[Row]) -> None:
+    for row in rows:
+        found.append(row)
+
+
+def _say(text: str) -> None:
+    """Print a text as one line of standard error."""
+    from twistmq.broker.store.inspect.printable import escaped
+
+    # It may be a server's, which must not act on a terminal.
+    line = escaped(" ".join(text.split()))
+    click.echo(click.style("twistmq: ", fg="red") + line, err=True)
+
+
+def _tls(file: str | None) -> ssl.SSLContext:
+    """The TLS settings of connections; :param file: None: where tls.config.file is by default."""
+    from twistmq.broker.config.setting_rows import broker_rows
+    from twistmq.broker.config.settings import Settings
+    from twistmq.broker.net.client_tls import ssl_context
+    from twistmq.broker.net.tls_options import tls_client_options
+
+    return ssl_context(tls_client_options(Settings.load(
+        broker_rows(), None, {} if file is None else {"tls.config.file": file})))
+
+
+def _credentials(access_key: str | None) -> Credentials | None:
+    """The keys that sign requests; :raises ValueError: when one of the two is missing."""
+    home = os.environ.get("ROCKETMQ_HOME")
+    path = os.path.join(home, _TOOLS_FILE) if home else ""
+    if access_key is None and not os.path.exists(path):
+        return None
+    from twistmq.protocol.signature import Credentials
+
+    if access_key is not None:
+        secret = os.environ.get("ROCKETMQ_SECRET_KEY") or click.prompt(
+            "Secret key", hide_input=True, err=True)
+        return Credentials(access_key, secret)
+    import yaml
+
+    with open(path, "rb") as file:
+        try:
+            found = yaml.load(file, yaml.BaseLoader)
+        except yaml.YAMLError:
+            found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is not a YAML file with accessKey and secretKey")
+    keys = found.get("accessKey"), found.get("secretKey")
+    if not (isinstance(keys[0], str) and isinstance(keys[1], str)):
+        return None
+    return Credentials(keys[0], keys[1])

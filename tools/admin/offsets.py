@@ -1,0 +1,159 @@
+"""Commands of the offsets of consumer groups: reset, skip, clone.
+
+A reset asks the broker, which informs the group's clients. For a group without clients, the command
+commits the offsets with a client's own requests.
+
+Source: ResetOffsetByTimeCommand, SkipAccumulationSubCommand, CloneGroupOffsetCommand,
+DefaultMQAdminExtImpl.resetOffsetByTimestampOld @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from twistmq.protocol.bodies import ConsumeStats, MessageQueue, OffsetWrapper, ResetOffsetBody
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import RequestRefused
+from twistmq.protocol.headers.client import ResetOffsetRequestHeader
+from twistmq.protocol.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from twistmq.protocol.headers.topic import GetConsumeStatsRequestHeader
+from twistmq.tools.admin.groups import consume_stats
+from twistmq.tools.admin.rows import Row
+from twistmq.tools.admin.session import AdminError, Broker, Session
+from twistmq.tools.admin.topics import topic_stats
+
+__all__ = ["clone_offsets", "commit_offset", "offset_at", "reset_offsets", "skip_messages"]
+
+#: The time that means a queue's end.
+_END: Final = -1
+
+
+def offset_at(session: Session, address: str, queue: MessageQueue, at_ms: int) -> int:
+    """The first message stored at a time or later; :param at_ms: -1: the queue's end."""
+    if at_ms == _END:
+        reply = session.ask(address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id))
+        return reply.header(GetMaxOffsetResponseHeader).offset
+    reply = session.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader(
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=at_ms))
+    return reply.header(SearchOffsetResponseHeader).offset
+
+
+def commit_offset(
+    session: Session, address: str, group: str, queue: MessageQueue, offset: int
+) -> None:
+    """Commit an offset for a group."""
+    session.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset))
+
+
+def reset_offsets(
+    session: Session, *, group: str, topic: str, at_ms: int, force: bool, broker: str | None,
+    queue: int | None, offset: int | None, route_topic: str | None, cplus: bool,
+) -> Iterator[Row]:
+    """Set a group back, or forward, to a time; in one queue to a time or an offset.
+
+    :param cplus: taken as mqadmin takes it: clients in C++ need nothing else any more.
+    """
+    if (queue is None) is not (broker is None):
+        raise AdminError("-b and -q go together: a broker's queue")
+    if broker is not None and queue is not None:
+        yield _reset_queue(session, group, MessageQueue(topic, broker, queue), broker, at_ms,
+                           offset)
+        return
+    if offset is not None:
+        raise AdminError("-o is an offset in one queue: -b and -q say which")
+    yield from _reset(session, group, topic, at_ms, force, route_topic)
+
+
+def _reset_queue(
+    session: Session, group: str, queue: MessageQueue, address: str, at_ms: int, offset: int | None
+) -> Row:
+    to = offset_at(session, address, queue, at_ms) if offset is None else offset
+    if to < 0:
+        raise AdminError(f"queue {queue.queue_id} of {queue.topic} has no offset {to}")
+    commit_offset(session, address, group, queue, to)
+    try:
+        session.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(
+            group=group, topic=queue.topic, timestamp=0, is_force=True, queue_id=queue.queue_id,
+            offset=to))
+    except RequestRefused as error:
+        if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+    return session.brokers(address)[0].name, queue.topic, queue.queue_id, to
+
+
+def _reset(
+    session: Session, group: str, topic: str, at_ms: int, force: bool, route_topic: str | None
+) -> Iterator[Row]:
+    """Reset all queues of a topic, by its brokers or, without clients, by a client's own requests.
+    """
+    header = ResetOffsetRequestHeader(group=group, topic=topic, timestamp=at_ms, is_force=force)
+    found: dict[MessageQueue, int] = {}
+
+    def one(place: Broker) -> None:
+        try:
+            reply = session.ask(place.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        except RequestRefused as error:
+            if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            found.update(_without_clients(session, place, group, topic, at_ms, force))
+        else:
+            found.update(ResetOffsetBody.decode_reply(reply.body).offset_table)
+
+    for _ in session.each(session.brokers_of(topic, route_topic), one):
+        pass
+    for queue, offset in sorted(found.items()):
+        yield queue.broker_name, queue.topic, queue.queue_id, offset
+
+
+def _without_clients(
+    session: Session, place: Broker, group: str, topic: str, at_ms: int, force: bool
+) -> dict[MessageQueue, int]:
+    stats = ConsumeStats.decode(session.ask(
+        place.address, RequestCode.GET_CONSUME_STATS,
+        GetConsumeStatsRequestHeader(consumer_group=group)).body)
+    queues = {queue: offsets for queue, offsets in stats.offset_table.items()
+              if queue.topic == topic}
+    if not queues:
+        queues = {queue: OffsetWrapper(bounds.max_offset, bounds.min_offset) for queue, bounds
+                  in topic_stats(session, place, topic).offset_table.items()}
+    found = {}
+    for queue, offsets in queues.items():
+        to = offset_at(session, place.address, queue, at_ms)
+        if force or to <= offsets.consumer_offset:
+            commit_offset(session, place.address, group, queue, to)
+        else:
+            to = offsets.consumer_offset
+        found[queue] = to
+    return found
+
+
+def skip_messages(
+    session: Session, *, group: str, topic: str, force: bool, route_topic: str | None
+) -> Iterator[Row]:
+    """Move a group to the end of every queue."""
+    return _reset(session, group, topic, _END, force, route_topic)
+
+
+def clone_offsets(
+    session: Session, *, source: str, destination: str, topic: str, offline: bool
+) -> Iterator[Row]:
+    """Give a group the offsets of another group.
+
+    :param offline: accepted as by mqadmin, and without effect: the brokers are asked in both cases.
+    """
+    addresses = {each.name: each.address for each in session.brokers_of(topic)}
+    stats = consume_stats(session, source, topic)
+    for queue, offsets in sorted(stats.offset_table.items()):
+        address = addresses.get(queue.broker_name)
+        if address is not None and offsets.consumer_offset >= 0:
+            commit_offset(session, address, destination, queue, offsets.consumer_offset)
+            yield queue.broker_name, queue.topic, queue.queue_id, offsets.consumer_offset

@@ -1,0 +1,157 @@
+"""The commands ``twistmq admin promoteSlave`` and ``followMaster``: who is master of a name.
+
+Each step is a row as soon as it is done. Nothing is changed before all that can be known is
+checked, and ``--dryRun`` ends there. mqadmin has no such commands: Apache's brokers change their
+role with a controller only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.protocol.headers.admin import NotifyBrokerRoleChangedRequestHeader
+from twistmq.tools.admin.rows import Row
+from twistmq.tools.admin.session import AdminError, Session
+
+__all__ = ["follow_master", "promote_slave"]
+
+#: How long the slave may take to get the last messages of its master, s, and how often to look.
+_CATCH_UP_SECONDS: Final = 60
+_LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A broker, as it says itself.
+
+    :param log_end: where its commit log ends, bytes.
+    :param fault: what is wrong with its store; empty: nothing.
+    """
+
+    name: str
+    address: str
+    broker_id: int
+    is_master: bool
+    log_end: int
+    fault: str
+
+
+def promote_slave(
+    session: Session, *, broker: str, switch: bool, force: bool, dry: bool
+) -> Iterator[Row]:
+    """Make a slave the master; see the rows of the command."""
+    slave = _state(session, broker)
+    if slave.is_master:
+        raise AdminError(f"{broker} is a master already")
+    master = _live_master(session, slave)
+    yield _row(slave, "check", f"slave {slave.broker_id}, its log ends at {slave.log_end}")
+    if slave.fault:
+        raise AdminError(slave.fault)
+    if master is not None:
+        yield _row(master, "check", f"master, its log ends at {master.log_end}")
+        if not switch and not force:
+            raise AdminError(f"the master {master.address} lives: stop it, or let it become a "
+                             "slave by --switch")
+    if dry:
+        yield _row(slave, "dry run", "nothing is changed")
+        return
+    if master is not None and switch:
+        yield _row(master, "become slave", _change(session, master, slave.address, slave.broker_id))
+        end = _wait(session, slave, _state(session, master.address).log_end)
+        yield _row(slave, "catch up", f"its log ends at {end}, as that of {master.address}")
+    yield _row(slave, "become master", _change(session, slave, slave.address, MASTER_ID))
+    yield _checked(session, slave, is_master=True)
+
+
+def follow_master(
+    session: Session, *, broker: str, master: str, slave_id: int, dry: bool
+) -> Iterator[Row]:
+    """Make a master a slave of another one; see the rows of the command."""
+    old, new = _state(session, broker), _state(session, master)
+    if broker == master:
+        raise AdminError("a broker does not follow itself")
+    if slave_id <= MASTER_ID:
+        raise AdminError("the id of a slave is above 0")
+    if not new.is_master:
+        raise AdminError(f"{master} is not a master")
+    if not old.is_master:
+        raise AdminError(f"{broker} is a slave already")
+    yield _row(new, "check", f"master, its log ends at {new.log_end}")
+    yield _row(old, "check", f"master, its log ends at {old.log_end}")
+    if dry:
+        yield _row(old, "dry run", "nothing is changed")
+        return
+    yield _row(old, "become slave", _change(session, old, master, slave_id))
+    yield _checked(session, old, is_master=False)
+
+
+# --- steps
+
+
+def _row(state: _State, step: str, result: str) -> Row:
+    return state.name, state.address, step, result
+
+
+def _state(session: Session, address: str) -> _State:
+    """:raises BrokerError: when it cannot be asked."""
+    [known] = session.brokers(address)
+    table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    # Apache's brokers do not say their role; a slave that stands in for its master is active.
+    role = table.get("brokerRole")
+    is_master = table.get("brokerActive") != "false" if role is None else role != "SLAVE"
+    return _State(known.name, address, known.broker_id, is_master,
+                  int(table.get("commitLogMaxOffset", 0)),
+                  table.get("fault.store", ""))
+
+
+def _live_master(session: Session, slave: _State) -> _State | None:
+    """The master of a slave, if name servers know one and it answers."""
+    for each in session.all_brokers():
+        if each.name == slave.name and each.broker_id == MASTER_ID:
+            try:
+                return _state(session, each.address)
+            except BrokerError:
+                return None
+    return None
+
+
+def _change(session: Session, state: _State, master: str, slave_id: int) -> str:
+    """Let a broker change its role; :returns: its answer, which says the role.
+
+    :raises BrokerError: when it does not; the text says that of which broker.
+    """
+    reply = session.ask(state.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+                        NotifyBrokerRoleChangedRequestHeader(
+                            master_address=master, master_broker_id=slave_id))
+    return reply.remark or "done"
+
+
+def _wait(session: Session, slave: _State, end: int) -> int:
+    """Wait until the log of a slave has an end; :returns: where it ends.
+
+    :raises AdminError: when it does not get there in time.
+    """
+    give_up = time.monotonic() + _CATCH_UP_SECONDS
+    while (reached := _state(session, slave.address).log_end) < end:
+        if time.monotonic() > give_up:
+            raise AdminError(
+                f"the log of {slave.address} ends at {reached} and not at {end}: there is no "
+                "master now; promote the slave with --force, or make the old master one again")
+        time.sleep(_LOOK_SECONDS)
+    return reached
+
+
+def _checked(session: Session, before: _State, *, is_master: bool) -> Row:
+    """:raises AdminError: when a broker does not have the role that it was given."""
+    state = _state(session, before.address)
+    if state.is_master != is_master:
+        raise AdminError(f"{before.address} answered, and does not have the role that it was given")
+    return _row(before, "verify", f"{'master' if is_master else 'slave'}, its log ends at "
+                                  f"{state.log_end}")

@@ -1,0 +1,101 @@
+"""Commands of figures by topic and group.
+
+Source: StatsAllSubCommand, BrokerConsumeStatsSubCommad @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from twistmq.protocol.bodies import BrokerStatsData, ConsumeStatsList
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError, RequestRefused
+from twistmq.protocol.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from twistmq.protocol.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
+from twistmq.tools.admin.groups import consume_stats
+from twistmq.tools.admin.rows import Millis, Row
+from twistmq.tools.admin.session import Broker, Session
+from twistmq.tools.admin.topics import groups_of
+
+__all__ = ["PUT_NUMS", "broker_consume_stats", "day_sum", "figures", "minute_rate", "stats_all"]
+
+#: Names of tables of figures.
+PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+_GET_NUMS: Final = "GROUP_GET_NUMS"
+
+
+def figures(session: Session, broker: Broker, table: str, key: str) -> BrokerStatsData:
+    """Figures of the last minute, hour and day; zeros where the broker counted nothing."""
+    header = ViewBrokerStatsDataRequestHeader(stats_name=table, stats_key=key)
+    try:
+        body = session.ask(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, header).body
+    except RequestRefused:
+        return BrokerStatsData()
+    return BrokerStatsData.decode_reply(body)
+
+
+def minute_rate(found: BrokerStatsData) -> float:
+    """Events a second in the last minute."""
+    return found.stats_minute.tps
+
+
+def day_sum(found: BrokerStatsData) -> int:
+    """Events of the last day, or since counting began."""
+    return found.stats_day.sum or found.stats_hour.sum or found.stats_minute.sum
+
+
+def stats_all(session: Session, *, topic: str | None, active_only: bool) -> Iterator[Row]:
+    """Messages into topics and out to groups."""
+    for each in session.topics() if topic is None else [topic]:
+        if each.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)):
+            continue
+        try:
+            yield from _of_topic(session, each, active_only)
+        except BrokerError as error:
+            if topic is not None:
+                raise
+            session.failures.append(str(error))
+
+
+def _of_topic(session: Session, topic: str, active_only: bool) -> Iterator[Row]:
+    places = session.brokers_of(topic)
+    came = [figures(session, place, PUT_NUMS, topic) for place in places]
+    in_rate, in_count = sum(map(minute_rate, came)), sum(map(day_sum, came))
+    groups = groups_of(session, topic)
+    for group in groups:
+        went = [figures(session, place, _GET_NUMS, f"{topic}@{group}") for place in places]
+        out_count = sum(map(day_sum, went))
+        if active_only and not (in_count or out_count):
+            continue
+        try:
+            waiting = sum(offsets.broker_offset - offsets.consumer_offset for offsets
+                          in consume_stats(session, group, topic).offset_table.values())
+        except RequestRefused:
+            waiting = 0
+        yield (topic, group, max(waiting, 0), in_rate, sum(map(minute_rate, went)), in_count,
+               out_count)
+    if not groups and (in_count or not active_only):
+        yield topic, None, 0, in_rate, None, in_count, None
+
+
+def broker_consume_stats(
+    session: Session, *, broker: str, timeout_ms: int, level: int, order: bool
+) -> Iterator[Row]:
+    """The offsets of all groups of a broker whose backlog has at least the given size."""
+    reply = session.ask(broker, RequestCode.GET_BROKER_CONSUME_STATS,
+                        GetConsumeStatsInBrokerHeader(is_order=order), timeout_s=timeout_ms / 1000)
+    found = ConsumeStatsList.decode_reply(reply.body)
+    rows = []
+    for groups in found.consume_stats_list:
+        for group, tables in groups.items():
+            for queue, offsets in (pair for each in tables for pair in each.offset_table.items()):
+                difference = offsets.broker_offset - offsets.consumer_offset
+                if difference >= level and offsets.last_timestamp > 0:
+                    rows.append((queue.topic, group, queue.broker_name, queue.queue_id,
+                                 offsets.broker_offset, offsets.consumer_offset, difference,
+                                 Millis(offsets.last_timestamp)))
+    yield from sorted(rows)

@@ -1,0 +1,237 @@
+"""Ports, the address that clients are told, name servers.
+
+With ``running`` the server is meant to run: its ports are to answer, instead of being free.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterator
+from http.client import HTTPException
+from typing import Final
+from urllib.request import ProxyHandler, build_opener
+
+from twistmq.broker.client.name_lookup import look_up
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.constants import VIP_PORT_DISTANCE
+from twistmq.broker.edge.address_server_url import (
+    address_server_url,
+    asks_address_server,
+    looks_names_up,
+)
+from twistmq.broker.edge.boot import WILDCARDS
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.remoting.host_address import resolved
+from twistmq.client.connection import Connection
+from twistmq.protocol.addresses import (
+    ANSWER_SIZE_MAX,
+    addresses_of_answer,
+    split_address,
+)
+from twistmq.protocol.bodies import ClusterInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.tools.doctor.findings import Finding, broken, fine, warning
+from twistmq.tools.doctor.host_checks import Host
+from twistmq.tools.doctor.tls_checks import client_context
+
+__all__ = ["network_findings"]
+
+_TIMEOUT_SECONDS: Final = 3.0
+_ADDRESS: Final = "address"
+_PORT: Final = "port"
+_NAME_SERVER: Final = "name server"
+
+
+def network_findings(
+    kind: str, settings: Settings, host: Host, *, running: bool
+) -> Iterator[Finding]:
+    """Look at all of it.
+
+    :param kind: "up", "broker" or "namesrv".
+    """
+    interface = settings.text("bindAddress")
+    for port, name in _ports(kind, settings):
+        yield _answers(port, name, interface) if running else _is_free(port, name, interface)
+    if kind == "namesrv":
+        return
+    yield _told_address(kind, settings, host)
+    addresses = settings.addresses("namesrvAddr")
+    if asks_address_server(settings):
+        url = address_server_url(settings)
+        try:
+            addresses = _ask_address_server(url)
+        except (OSError, ValueError, HTTPException) as error:
+            yield broken(_NAME_SERVER, f"the address server {url} gives none: {error}",
+                         "check rmqAddressServerDomain and rmqAddressServerSubGroup, and that the "
+                         "page is one line of addresses, host:port;host:port")
+            return
+        yield fine(_NAME_SERVER, f"{url} names {len(addresses)}")
+    if kind == "broker" and not addresses:
+        yield warning(_NAME_SERVER, "none is given: no client can find this broker",
+                      "give the name servers: -n HOST:PORT;HOST:PORT, or namesrvAddr")
+    for address in addresses:
+        if looks_names_up(settings):
+            yield from _looked_up(address, settings)
+        else:
+            yield _name_server(address, settings)
+
+
+def _ask_address_server(url: str) -> list[str]:
+    """:raises OSError, HTTPException, ValueError: when there is no answer, or no addresses."""
+    opener = build_opener(ProxyHandler({}))
+    with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
+        return addresses_of_answer(answer.read(ANSWER_SIZE_MAX))
+
+
+def _ports(kind: str, settings: Settings) -> Iterator[tuple[int, str]]:
+    """The ports that will be listened on, and what sets each; a port of 0 is any free one."""
+    main = settings.int("listenPort")
+    if main:
+        yield main, "listenPort"
+        if kind != "namesrv":
+            yield main - VIP_PORT_DISTANCE, "two below listenPort"
+    if kind == "up" and settings.int("namesrv.port"):
+        yield settings.int("namesrv.port"), "namesrv.port"
+    name = "metricsPromExporterPort"
+    if settings.has(name) and settings.text("metricsExporterType") == "PROM" and settings.int(name):
+        yield settings.int(name), name
+
+
+def _is_free(port: int, name: str, interface: str) -> Finding:
+    """Whether a port can be listened on: by listening on it."""
+    what = f"{interface or '0.0.0.0'}:{port} ({name})"
+    if port <= 0:
+        return broken(_PORT, f"{what}: there is no such port", f"choose a listenPort above "
+                                                               f"{VIP_PORT_DISTANCE}")
+    family = socket.AF_INET6 if ":" in interface else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((interface, port))
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return broken(_PORT, f"{what} is in use",
+                          f"stop who has it (ss -ltnp 'sport = :{port}' says who), or choose "
+                          "another; --running if it is this server itself")
+        if error.errno == errno.EACCES:
+            return broken(_PORT, f"{what} may not be used", "choose a port from 1024 on, or give "
+                          "the process CAP_NET_BIND_SERVICE")
+        if error.errno == errno.EADDRNOTAVAIL:
+            return broken(_PORT, f"{what}: this host has no such address",
+                          "bindAddress is an address of this host, or 0.0.0.0 for all of them")
+        return broken(_PORT, f"{what}: {error.strerror or error}",
+                      "see bindAddress and the port's setting")
+    return fine(_PORT, f"{what} is free")
+
+
+def _answers(port: int, name: str, interface: str) -> Finding:
+    """Whether a server listens."""
+    there = "127.0.0.1" if interface in WILDCARDS else interface
+    try:
+        socket.create_connection((there, port), _TIMEOUT_SECONDS).close()
+    except OSError as error:
+        return broken(_PORT, f"{there}:{port} ({name}) does not answer: {error.strerror or error}",
+                      "see the log for why the server does not run")
+    return fine(_PORT, f"{there}:{port} ({name}) answers")
+
+
+# --- the address that clients are told
+
+
+def _told_address(kind: str, settings: Settings, host: Host) -> Finding:
+    """The trap of brokerIP1: who asks a name server is sent there."""
+    told, listens = settings.text("brokerIP1").strip(), settings.text("bindAddress")
+    if told in WILDCARDS:
+        return broken(_ADDRESS, f"clients are told brokerIP1={told}, which nobody can connect to",
+                      "set brokerIP1 to the address at which clients reach this host")
+    try:
+        address = ipaddress.ip_address(resolved(settings, "brokerIP1"))
+    except SettingsError as error:
+        return broken(_ADDRESS, str(error), "set brokerIP1 to an address, or mend the name")
+    what = f"clients are told {told}" + (f", which is {address}" if str(address) != told else "")
+    mend = "set brokerIP1 to the address at which clients reach this host"
+    hears_others = not _is_loopback(listens)
+    if address.is_loopback and hears_others:
+        return broken(_ADDRESS, f"{what}, where each finds itself, but the broker listens on "
+                                f"bindAddress={listens}", mend)
+    if address.is_loopback and kind == "broker" and settings.addresses("namesrvAddr") and not all(
+            _is_loopback(each.rpartition(":")[0]) for each in settings.addresses("namesrvAddr")):
+        return broken(_ADDRESS, f"{what}, by name servers on other hosts", mend)
+    if not address.is_loopback and not hears_others:
+        return broken(_ADDRESS, f"{what}, but the broker listens on bindAddress={listens} only",
+                      "set bindAddress=0.0.0.0, or brokerIP1 to an address it listens on")
+    if address.is_link_local:
+        return broken(_ADDRESS, f"{what}, an address without a network", mend)
+    if not _is_of_this_host(address):
+        return warning(_ADDRESS, f"{what}, which is not an address of this host",
+                       "right behind NAT or a published port that leads here; else set brokerIP1")
+    if host.is_container and not settings.is_given("brokerIP1"):
+        return warning(_ADDRESS, f"{what}, the container's own address: outside its network nobody "
+                                 "reaches it", "set brokerIP1 to the host's address or name, and "
+                                               "publish the same port numbers")
+    return fine(_ADDRESS, what)
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text.strip("[]")).is_loopback
+    except ValueError:
+        return text == "localhost"
+
+
+def _is_of_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether a socket can have the address."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+# --- name servers
+
+
+def _looked_up(name: str, settings: Settings) -> Iterator[Finding]:
+    """Ask DNS for a name, and each name server behind it."""
+    try:
+        addresses = look_up(name)
+    except BrokerError as error:
+        yield broken(_NAME_SERVER, str(error), "namesrvAddr is HOST:PORT, and "
+                     "fetchNameSrvAddrByDnsLookup has DNS asked for all addresses of HOST")
+        return
+    yield fine(_NAME_SERVER, f"{name} stands for {', '.join(addresses)}")
+    for address in addresses:
+        yield _name_server(address, settings)
+
+
+def _name_server(address: str, settings: Settings) -> Finding:
+    """Ask a name server for its brokers."""
+    try:
+        split_address(address)
+        with Connection(address, _TIMEOUT_SECONDS,
+                                tls=client_context(settings)) as connection:
+            reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+            if reply.code != ResponseCode.SUCCESS:
+                return broken(_NAME_SERVER, f"{address} answers, but is not a name server: "
+                                            f"{(reply.remark or str(reply.code)).strip()}",
+                              "the name server's port is 9876 by default; 10911 is a broker's")
+            known = ClusterInfo.decode(reply.body)
+    except (BrokerError, SettingsError, ValueError, OSError) as error:
+        return broken(_NAME_SERVER, f"{address}: {error}",
+                      "start it, or mend the address; a firewall may stand between")
+    name, told = settings.text("brokerName"), settings.text("brokerIP1").strip()
+    own = f"{told}:{settings.int('listenPort')}"
+    data = known.broker_addr_table.get(name)
+    other = data.broker_addrs.get(settings.int("brokerId")) if data else None
+    if other is not None and settings.int("listenPort") and other != own:
+        return broken(_NAME_SERVER, f"{address} knows a broker {name} already, at {other}: of two "
+                                    f"with one name clients find the last that registered, {own}",
+                      "choose another brokerName; an old master becomes the slave of the new one "
+                      "by brokerRole=SLAVE and a brokerId above 0")
+    return fine(_NAME_SERVER, f"{address} answers, {len(known.broker_addr_table)} brokers")

@@ -1,0 +1,133 @@
+"""A master and its slave: what each is told of the other, and what must be the same in both.
+
+Of a slave's set-up its master is asked, where one runs already.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from twistmq.broker.config.properties_file import decode_properties, parse_properties
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge.boot import WILDCARDS
+from twistmq.broker.errors import SettingsError
+from twistmq.client.connection import Connection
+from twistmq.protocol.bodies import ClusterInfo
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID
+from twistmq.tools.doctor.findings import Finding, broken, fine, warning
+from twistmq.tools.doctor.tls_checks import client_context
+
+__all__ = ["pair_findings"]
+
+_TIMEOUT_SECONDS: Final = 3.0
+_CHECK: Final = "replication"
+_FILE_SIZE: Final = "mappedFileSizeCommitLog"
+
+
+def pair_findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
+    """Look at a broker of a pair; of a lone ASYNC_MASTER there is nothing to say.
+
+    :param running: whether the broker is meant to run, so that its port has to answer.
+    """
+    role = settings.text("brokerRole")
+    if not settings.has("ha.master") or role == "ASYNC_MASTER":
+        return
+    if role == "SLAVE":
+        yield from _of_slave(settings)
+        return
+    if settings.int("inSyncReplicas") == 1:
+        yield warning(_CHECK, "brokerRole=SYNC_MASTER with inSyncReplicas=1: no send waits for a "
+                              "slave", "inSyncReplicas=2 has each message on one slave before its "
+                                       "sender is answered")
+    told = settings.text("brokerIP2").strip()
+    if told in WILDCARDS:
+        yield broken(_CHECK, f"slaves are told brokerIP2={told}, which is no address to connect "
+                             "to", "set brokerIP2 to the address at which slaves reach this host")
+    elif running:
+        port = settings.int("haListenPort") or settings.int("listenPort") + 1
+        yield _reached(told, port, "the port for slaves")
+
+
+def _reached(host: str, port: int, what: str) -> Finding:
+    """Whether the port for slaves is open where slaves are told that it is."""
+    try:
+        socket.create_connection((host, port), _TIMEOUT_SECONDS).close()
+    except OSError as error:
+        return broken(_CHECK, f"{what}, brokerIP2={host} port {port}, does not answer: "
+                              f"{error.strerror or error}",
+                      "set the master's brokerIP2 to the address at which slaves reach it; a "
+                      "firewall may stand between")
+    return fine(_CHECK, f"{what}, {host}:{port}, answers")
+
+
+def _of_slave(settings: Settings) -> Iterator[Finding]:
+    """Ask the master of a slave."""
+    try:
+        address = settings.text("ha.master").strip() or _known_master(settings)
+        if not address:
+            yield warning(_CHECK, f"no name server knows a master {settings.text('brokerName')}",
+                          "start the master, with the same brokerName; until then the slave waits")
+            return
+        theirs = _config_of(address, settings)
+    except (BrokerError, SettingsError, ValueError, OSError) as error:
+        yield warning(_CHECK, f"the master cannot be asked: {error}",
+                      "start it, or mend the address; then look again")
+        return
+    own = str(settings.int(_FILE_SIZE))
+    size = theirs.get(_FILE_SIZE, own)
+    if size != own:
+        yield broken(_CHECK, f"{_FILE_SIZE} is {own} here and {size} of the master at {address}: "
+                             "the slave would stop at the end of the first file",
+                     f"start the slave with {_FILE_SIZE}={size} and an empty store")
+    else:
+        yield fine(_CHECK, f"the master at {address} has the same {_FILE_SIZE}")
+    told = settings.text("haMasterAddress").strip()
+    host, _, port = told.rpartition(":")
+    if not host:
+        host, port = theirs.get("brokerIP2", ""), _ha_port(theirs, address)
+    if host and port.isdecimal():
+        yield _reached(host, int(port), "the master's port for slaves")
+
+
+def _ha_port(theirs: Mapping[str, str], address: str) -> str:
+    """The port for slaves of a master, as its settings say it."""
+    port = theirs.get("haListenPort", "0")
+    return port if port != "0" else str(int(address.rpartition(":")[2]) + 1)
+
+
+def _known_master(settings: Settings) -> str:
+    """The address of the master that name servers know; empty when they know none.
+
+    :raises BrokerError, OSError: when none of them answers.
+    """
+    failure: Exception | None = None
+    for address in settings.addresses("namesrvAddr"):
+        try:
+            with Connection(address, _TIMEOUT_SECONDS, tls=client_context(settings)) as connection:
+                reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+            data = ClusterInfo.decode(reply.body).broker_addr_table.get(
+                settings.text("brokerName"))
+            if data is not None and MASTER_ID in data.broker_addrs:
+                return data.broker_addrs[MASTER_ID]
+        except (BrokerError, OSError) as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return ""
+
+
+def _config_of(address: str, settings: Settings) -> dict[str, str]:
+    """The settings of a broker that runs.
+
+    :raises BrokerError, OSError: when it does not say them.
+    """
+    with Connection(address, _TIMEOUT_SECONDS, tls=client_context(settings)) as connection:
+        reply = connection.request(RequestCode.GET_BROKER_CONFIG)
+    if reply.code != ResponseCode.SUCCESS:
+        raise BrokerError(f"{address} does not say its settings: {reply.remark or reply.code}")
+    return {entry.key: entry.value
+            for entry in parse_properties(decode_properties(reply.body)[0], address)}
