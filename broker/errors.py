@@ -15,10 +15,13 @@ reply. Source: ResponseCode @5.3.3.
 
 from __future__ import annotations
 
+from typing import Final
+
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import CopiedError, MessageIllegal, StoreError
 
 __all__ = [
+    "FAULTS",
     "LightQueuesFull",
     "SettingUnavailable",
     "SettingsError",
@@ -26,6 +29,9 @@ __all__ = [
     "StoreFull",
     "StoreGone",
 ]
+
+#: Exceptions that count as a plugin's own fault. A plugin may not end the process.
+FAULTS: Final = (Exception, SystemExit)
 
 
 class StoreFull(StoreError):

@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["BY_HAND", "folders", "page"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_TOPS: Final = ("protocol", "broker", "client", "plugins", "acl", "trace", "transaction",
+_TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
                 "spark_bridge")
 #: Folders whose pages are written by hand.
 BY_HAND: Final = frozenset((

@@ -8,7 +8,7 @@ from twisted.logger import LogLevel, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.kernel import Kernel
+from twistmq.broker.kernel.kernel import Kernel
 from twistmq.broker.observe.statistics import BrokerStats
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import FaultyDisk

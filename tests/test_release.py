@@ -123,7 +123,7 @@ class VersionTests(SynchronousTestCase):
         if version("twistmq") != number:
             raise SkipTest("another version is installed")
         written = [str(path.relative_to(ROOT)) for folder in (
-            "protocol", "broker", "client", "plugins", "acl", "trace", "transaction",
+            "protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
             "spark_bridge")
             for path in (ROOT / folder).rglob("*.py") if f'"{number}"' in path.read_text()]
         self.assertEqual(written, [])

@@ -250,7 +250,7 @@ def _print_or_run(
     if print_all or print_important:
         print_each(kind, settings, command, important_only=not print_all)
         return boot.EXIT_OK
-    from twistmq.broker.edge import tap
+    from twistmq.tools import tap
 
     return tap.run(kind, settings, command)
 

@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from twistmq.broker import hookimpl
     from twistmq.broker.config.settings import Setting, SettingCheck, Settings
     from twistmq.broker.errors import SettingsError
-    from twistmq.broker.interfaces import (
-        IAccessValidator,
+    from twistmq.broker.observe.metrics import Histogram, MetricFamily
+    from twistmq.broker.plugin.interfaces import (
         IBroadcastOffsets,
-        IClientValidator,
         IConsumerFilters,
         IFilterLanguage,
-        IFlowControl,
         IQueueLocks,
-        IResourceValidator,
-        IRunValidator,
         ITimedDelivery,
         ITransactionService,
     )
-    from twistmq.broker.observe.metrics import Histogram, MetricFamily
     from twistmq.broker.plugin.protocols import Broker, NameServer
+    from twistmq.broker.remoting.interfaces import (
+        IAccessValidator,
+        IClientValidator,
+        IFlowControl,
+        IResourceValidator,
+        IRunValidator,
+    )
     from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
     from twistmq.broker.request.client_table import ChangeKind, ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
@@ -105,17 +107,17 @@ _HOMES = {
     "EmptyHeader": "twistmq.protocol.header",
     "Handled": "twistmq.broker.remoting.messages",
     "Histogram": "twistmq.broker.observe.metrics",
-    "IAccessValidator": "twistmq.broker.interfaces",
-    "IBroadcastOffsets": "twistmq.broker.interfaces",
-    "IClientValidator": "twistmq.broker.interfaces",
-    "IConsumerFilters": "twistmq.broker.interfaces",
-    "IFilterLanguage": "twistmq.broker.interfaces",
-    "IFlowControl": "twistmq.broker.interfaces",
-    "IQueueLocks": "twistmq.broker.interfaces",
-    "IResourceValidator": "twistmq.broker.interfaces",
-    "IRunValidator": "twistmq.broker.interfaces",
-    "ITimedDelivery": "twistmq.broker.interfaces",
-    "ITransactionService": "twistmq.broker.interfaces",
+    "IAccessValidator": "twistmq.broker.remoting.interfaces",
+    "IBroadcastOffsets": "twistmq.broker.plugin.interfaces",
+    "IClientValidator": "twistmq.broker.remoting.interfaces",
+    "IConsumerFilters": "twistmq.broker.plugin.interfaces",
+    "IFilterLanguage": "twistmq.broker.plugin.interfaces",
+    "IFlowControl": "twistmq.broker.remoting.interfaces",
+    "IQueueLocks": "twistmq.broker.plugin.interfaces",
+    "IResourceValidator": "twistmq.broker.remoting.interfaces",
+    "IRunValidator": "twistmq.broker.remoting.interfaces",
+    "ITimedDelivery": "twistmq.broker.plugin.interfaces",
+    "ITransactionService": "twistmq.broker.plugin.interfaces",
     "MessageRecord": "twistmq.protocol.record",
     "MetricFamily": "twistmq.broker.observe.metrics",
     "NameServer": "twistmq.broker.plugin.protocols",

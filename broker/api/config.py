@@ -13,7 +13,7 @@ from twistmq.broker.config.port_checks import (
     require_port,
 )
 from twistmq.broker.config.settings import INT_MAX, LONG_MAX, SettingValue
-from twistmq.broker.config.settings_update import change_settings, changed_reply
+from twistmq.broker.remoting.settings_update import change_settings, changed_reply
 
 __all__ = [
     "INT_MAX",

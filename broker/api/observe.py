@@ -6,11 +6,11 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 from __future__ import annotations
 
 from twistmq.broker.compiled import describe_build
-from twistmq.broker.interfaces import ServeHttp
-from twistmq.broker.observe.log_rate import LineRate, Outage
 from twistmq.broker.observe.metrics import MetricKind, single
 from twistmq.broker.observe.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, Sums
 from twistmq.broker.observe.supervisor_pages import BrokerPages, PageAnswer, SupervisorPages
+from twistmq.broker.remoting.interfaces import ServeHttp
+from twistmq.broker.scheduling.log_rate import LineRate, Outage
 
 __all__ = [
     "DAY_SECONDS",

@@ -6,9 +6,12 @@ A patch release keeps these names; a minor release may change them, and CHANGELO
 from __future__ import annotations
 
 from twistmq.broker.client.name_servers import Registered
-from twistmq.broker.interfaces import BroadcastClient, OpenPort, WaitingRequests
+from twistmq.broker.plugin.interfaces import BroadcastClient
+from twistmq.broker.plugin.synced_table import SyncedTable
 from twistmq.broker.remoting.forwarding import forwarded
 from twistmq.broker.remoting.host_shares import Shares
+from twistmq.broker.remoting.interfaces import OpenPort, WaitingRequests
+from twistmq.broker.remoting.long_answers import Work
 from twistmq.broker.remoting.messages import Channel, DeferredReply, now_or_later
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.client_table import Client
@@ -19,13 +22,11 @@ from twistmq.broker.request.filters import (
     is_tag_type,
     wants_any,
 )
-from twistmq.broker.request.long_answers import Work
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.request.send_context import is_stored
 from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
-from twistmq.broker.request.synced_table import SyncedTable
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.scheduling.run_to_completion import run_to_completion

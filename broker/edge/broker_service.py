@@ -26,26 +26,26 @@ from twistmq.broker.edge.clock import (
 )
 from twistmq.broker.edge.name_server_list import NameServerList
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.process_metrics import process_metrics
 from twistmq.broker.edge.reactor_host import ReactorHost
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
-from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.kernel import Kernel
+from twistmq.broker.kernel.kernel import Kernel
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.net.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.net.idle_spin import IdleSpin
 from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.listener import ListenerService
 from twistmq.broker.net.run_queue import RunQueue
+from twistmq.broker.net.slow_requests import SlowRequests
 from twistmq.broker.net.stream_ports import StreamPorts
 from twistmq.broker.net.tls import PortSecurity, StreamTls, tls_client
-from twistmq.broker.observe.process_metrics import process_metrics
-from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.soon import Soon
 from twistmq.broker.scheduling.steady_clock import TICK_MS
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.protocol.errors import BrokerError
 

@@ -24,14 +24,14 @@ from twistmq.broker.edge.clock import (
     raise_open_files_limit,
 )
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.process_metrics import process_metrics, serve_http
 from twistmq.broker.edge.worker_threads import WorkerThreads
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.net.factory import RemotingFactory, StallWatch
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.listener import ListenerService
+from twistmq.broker.net.slow_requests import SlowRequests
 from twistmq.broker.net.tls import PortSecurity, tls_client
-from twistmq.broker.observe.process_metrics import process_metrics, serve_http
-from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher

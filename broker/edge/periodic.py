@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.net.factory import StallWatch
-from twistmq.broker.observe.log_rate import Outage
+from twistmq.broker.scheduling.log_rate import Outage
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.protocol.errors import StoreError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.edge.clock import monotonic_ms, now_ms
-from twistmq.broker.observe.process_metrics import serve_http
+from twistmq.broker.edge.process_metrics import serve_http
 from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from twistmq.broker.client.name_servers import NameServers
     from twistmq.broker.client.remoting_client import RemotingClient
-    from twistmq.broker.interfaces import OpenHttpPort, OpenPort
     from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.net.stream_ports import StreamPorts
+    from twistmq.broker.remoting.interfaces import OpenHttpPort, OpenPort
     from twistmq.protocol.bodies import TopicRouteData
     from twistmq.protocol.command import RemotingCommand
     from twistmq.protocol.header import CommandHeader
@@ -30,7 +30,7 @@ _ROUTE_TIMEOUT_MS = 3000
 
 
 class ReactorHost:
-    """The services of one process; see :class:`twistmq.broker.host.Host`.
+    """The services of one process; see :class:`twistmq.broker.request.host.Host`.
 
     :param name_servers: those the broker registers with; their list may change.
     :param register_soon: registers the topics with them.

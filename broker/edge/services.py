@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.config.kernel_checks import kernel_checks
 from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.edge.boot import name_server_settings, own_name_server, refuse_unread
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.edge.start_checks import broker_host_checks, namesrv_host_checks
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.kernel.kernel_checks import kernel_checks
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.plugin.discovery import NAMESRV_GROUP, find_plugins
 from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.store.interfaces import IStoreIO
 
 if TYPE_CHECKING:
     from twistmq.broker.supervisor.child_command import ChildCommand

@@ -19,13 +19,13 @@ from twistmq.broker.config.folder_checks import (
     not_writable,
     require_size,
 )
+from twistmq.broker.config.host_address import resolved
 from twistmq.broker.config.port_checks import require_address, require_number, require_port
 from twistmq.broker.config.settings import SettingCheck, Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.boot import log_folder
 from twistmq.broker.edge.logs import level_filter
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.remoting.host_address import resolved
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.store_recovery import require_commit_log

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["unserved_notices"]
 

@@ -12,10 +12,10 @@ from twisted.logger import Logger
 
 from twistmq.broker.config.setting_rows import NAMESRV_OPEN
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.config.settings_update import change_settings, changed_reply
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX, SETTINGS_SIZE_MAX
 from twistmq.broker.namesrv.kv_config import KVConfig
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.remoting.settings_update import change_settings, changed_reply
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.header import EmptyHeader

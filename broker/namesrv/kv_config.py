@@ -24,8 +24,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.constants import KV_ENTRY_BYTES, KV_NAME_SIZE_MAX
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.protocol.bodies import Body, KVTable
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused, StoreError, WireError

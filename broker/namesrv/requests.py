@@ -13,7 +13,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.interfaces import IStoreIO, ServeHttp
 from twistmq.broker.namesrv.broker_requests import BrokerRequests
 from twistmq.broker.namesrv.changes import Changes
 from twistmq.broker.namesrv.config_requests import ConfigRequests
@@ -24,12 +23,14 @@ from twistmq.broker.namesrv.route_requests import RouteRequests
 from twistmq.broker.namesrv.route_tables import RouteTables
 from twistmq.broker.namesrv.route_views import RouteViews
 from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.interfaces import ServeHttp
+from twistmq.broker.remoting.long_answers import LongAnswers
 from twistmq.broker.remoting.messages import AnyHandler, Channel
-from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.scheduler import CONTINUE_PERIOD_MS, Scheduler
 from twistmq.broker.scheduling.steady_clock import SteadyClock
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["NameServer"]
 

@@ -23,8 +23,8 @@ from twistmq.broker.namesrv.route_views import (
     RouteViews,
     filter_by_zone,
 )
+from twistmq.broker.remoting.long_answers import LongAnswers, Work
 from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import LongAnswers, Work
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.protocol.bodies import (
     GetBrokerMemberGroupResponseBody,

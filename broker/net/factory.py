@@ -11,16 +11,16 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from twistmq.broker.constants import STALL_SECONDS, STALL_WARN_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
-from twistmq.broker.interfaces import IFlowControl
 from twistmq.broker.net.idle_spin import IdleSpin
 from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
 from twistmq.broker.net.run_queue import RunQueue
 from twistmq.broker.net.slices import Slice
-from twistmq.broker.observe.slow_requests import SlowRequests
+from twistmq.broker.net.slow_requests import SlowRequests
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.interfaces import IFlowControl
 from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 __all__ = ["InFlight", "RemotingFactory", "StallWatch"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker.interfaces import IFlowControl, WaitingRequests
-from twistmq.broker.plugin.discovery import FAULTS
+from twistmq.broker.errors import FAULTS
+from twistmq.broker.remoting.interfaces import IFlowControl, WaitingRequests
 from twistmq.protocol.frame import Frame
 
 __all__ = ["IsolatedFlowControl"]

@@ -27,7 +27,7 @@ from twistmq.broker.net.slices import PIECE_FRAMES_MAX, Connection, Slice, Slice
 from twistmq.protocol.frame import Frame
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import IFlowControl
+    from twistmq.broker.remoting.interfaces import IFlowControl
 
 __all__ = ["READ_SIZE", "READ_SIZE_BEHIND", "TLS_RECORD_SIZE", "RunQueue", "WaitingFrames"]
 

@@ -34,7 +34,7 @@ from twistmq.broker.net.tls_options import (
     tls_enabled,
     tls_server_options,
 )
-from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.errors import RemotingConnectError

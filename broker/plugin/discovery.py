@@ -17,14 +17,12 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import FAULTS, SettingsError
 
-__all__ = ["ENTRY_POINT_GROUP", "FAULTS", "NAMESRV_GROUP", "FoundPlugins", "find_plugins"]
+__all__ = ["ENTRY_POINT_GROUP", "NAMESRV_GROUP", "FoundPlugins", "find_plugins"]
 
 ENTRY_POINT_GROUP: Final = "twistmq"
 NAMESRV_GROUP: Final = "twistmq.namesrv"
-#: Exceptions that count as a plugin's own fault. A plugin may not end the process.
-FAULTS: Final = (Exception, SystemExit)
 
 _log = Logger()
 

@@ -17,16 +17,15 @@ from twisted.internet.defer import CancelledError, maybeDeferred
 from zope.interface import implementer
 
 from twistmq.broker.config.settings import Setting, SettingCheck, Settings
-from twistmq.broker.errors import SettingsError
-from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.errors import FAULTS, SettingsError
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.observe.supervisor_pages import SupervisorPages
 from twistmq.broker.plugin.checks import setting_fault
-from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.plugin.hook_kinds import KINDS
 from twistmq.broker.plugin.registry import Implementation, PluginRegistry
+from twistmq.broker.plugin.synced_table import SyncedTable
+from twistmq.broker.remoting.interfaces import IAccessValidator
 from twistmq.broker.remoting.messages import Reply, RequestHandler
-from twistmq.broker.request.synced_table import SyncedTable
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import BrokerError, RequestRefused, StoreError
@@ -34,14 +33,14 @@ from twistmq.protocol.errors import BrokerError, RequestRefused, StoreError
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.interfaces import (
+    from twistmq.broker.observe.supervisor_pages import BrokerPages
+    from twistmq.broker.plugin.interfaces import (
         IBroadcastOffsets,
         IConsumerFilters,
         IFilterLanguage,
-        IFlowControl,
         ITransactionService,
     )
-    from twistmq.broker.observe.supervisor_pages import BrokerPages
+    from twistmq.broker.remoting.interfaces import IFlowControl
     from twistmq.broker.remoting.messages import AnyHandler, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext

@@ -45,21 +45,20 @@ if TYPE_CHECKING:
     import click
 
     from twistmq.broker.config.settings import Setting, SettingCheck, Settings
-    from twistmq.broker.interfaces import (
-        IAccessValidator,
+    from twistmq.broker.observe.metrics import MetricFamily
+    from twistmq.broker.observe.supervisor_pages import BrokerPages, SupervisorPages
+    from twistmq.broker.plugin.interfaces import (
         IBroadcastOffsets,
         IConsumerFilters,
         IFilterLanguage,
-        IFlowControl,
         ITransactionService,
     )
-    from twistmq.broker.observe.metrics import MetricFamily
-    from twistmq.broker.observe.supervisor_pages import BrokerPages, SupervisorPages
+    from twistmq.broker.plugin.synced_table import SyncedTable
+    from twistmq.broker.remoting.interfaces import IAccessValidator, IFlowControl
     from twistmq.broker.remoting.messages import AnyHandler, Reply, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
-    from twistmq.broker.request.synced_table import SyncedTable
     from twistmq.broker.scheduling.periodic import PeriodicTask
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.stored_records import TagsCode

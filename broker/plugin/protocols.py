@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from twistmq.broker.client.name_servers import Registered
+    from twistmq.broker.config.identity import Identity
     from twistmq.broker.config.settings import Settings
-    from twistmq.broker.host import Host
-    from twistmq.broker.identity import Identity
-    from twistmq.broker.interfaces import ITransactionService, ServeHttp
     from twistmq.broker.namesrv.kv_config import KVConfig
     from twistmq.broker.namesrv.route_info import RouteInfoManager
     from twistmq.broker.observe.statistics import BrokerStats
     from twistmq.broker.plugin.hooks import Hooks
+    from twistmq.broker.plugin.interfaces import ITransactionService
     from twistmq.broker.remoting.channels import ChannelTable
+    from twistmq.broker.remoting.interfaces import ServeHttp
+    from twistmq.broker.remoting.long_answers import LongAnswers
     from twistmq.broker.remoting.messages import Request
     from twistmq.broker.request.acknowledgement import Acknowledgement
     from twistmq.broker.request.appender import Escape
     from twistmq.broker.request.client_table import ClientTable
     from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
     from twistmq.broker.request.filters import FilterLanguages
-    from twistmq.broker.request.long_answers import LongAnswers
+    from twistmq.broker.request.host import Host
     from twistmq.broker.request.persisted_table import Persistable
     from twistmq.broker.request.persistence import TableSaves
     from twistmq.broker.request.subscription_group import SubscriptionGroupTable

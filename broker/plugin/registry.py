@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 import pluggy
 from twisted.logger import Logger
 
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import FAULTS, SettingsError
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.plugin.checks import (
     misfit,
     require_hooks_that_run,
     require_object_or_class,
 )
-from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.plugin.hook_kinds import KINDS
 from twistmq.protocol.errors import StoreError
 

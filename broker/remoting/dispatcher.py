@@ -28,7 +28,7 @@ from twistmq.broker.constants import (
     HEADER_SIZE_MAX,
     HELD_REQUEST_BYTES,
 )
-from twistmq.broker.interfaces import IClientValidator, IResourceValidator, IRunValidator
+from twistmq.broker.remoting.interfaces import IClientValidator, IResourceValidator, IRunValidator
 from twistmq.broker.remoting.messages import (
     AnyHandler,
     Channel,
@@ -53,8 +53,7 @@ from twistmq.protocol.frame_peek import Sketch, sketch
 from twistmq.protocol.request_reader import RequestReader, SignedRequestReader
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import IAccessValidator
-    from twistmq.broker.plugin.hooks import Hooks
+    from twistmq.broker.remoting.interfaces import IAccessValidator, RequestHooks
 
 __all__ = ["ClientOwner", "Connection", "Dispatcher", "Head"]
 
@@ -104,7 +103,7 @@ class Dispatcher:
     log = Logger()
 
     def __init__(
-        self, handlers: Mapping[int, AnyHandler], hooks: Hooks,
+        self, handlers: Mapping[int, AnyHandler], hooks: RequestHooks,
         validators: Sequence[IAccessValidator] = (),
     ) -> None:
         self._hooks = hooks

@@ -14,13 +14,13 @@ from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
-from twistmq.broker.host import Host
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import FilterLanguages, is_tag_type
+from twistmq.broker.request.host import Host
+from twistmq.broker.request.tables import Tables
 from twistmq.broker.scheduling.scheduler import Lane
-from twistmq.broker.tables import Tables
 from twistmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerData,

@@ -11,8 +11,8 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
-from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
+from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from twistmq.broker.constants import EXPRESSION_LENGTH_MAX
-from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
+from twistmq.broker.plugin.interfaces import IConsumerFilters, IFilterLanguage
 from twistmq.broker.store.message_store import MessageFilter
 from twistmq.protocol.bodies import SubscriptionData
 from twistmq.protocol.codes import ResponseCode

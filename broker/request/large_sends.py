@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.identity import Identity
+from twistmq.broker.config.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, defer_until
 from twistmq.broker.request.send_context import SendBatch

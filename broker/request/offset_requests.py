@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from twistmq.broker.remoting.long_answers import LongAnswers
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import LongAnswers
+from twistmq.broker.request.tables import Tables
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.tables import Tables
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.header import EmptyHeader

@@ -10,15 +10,15 @@ from datetime import datetime, time, timedelta
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.host import Host
 from twistmq.broker.observe.statistics import SAMPLE_PERIOD_MS
 from twistmq.broker.request.acknowledgement import Acknowledgement
+from twistmq.broker.request.host import Host
 from twistmq.broker.request.persistence import SAVE_PERIOD_MS
 from twistmq.broker.request.pull_hold import PullHold
+from twistmq.broker.request.tables import Tables
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.scheduler import CONTINUE_PERIOD_MS, Scheduler
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.tables import Tables
 
 __all__ = ["ms_to_next_midnight", "periodic_tasks"]
 

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
+from twistmq.broker.config.identity import Identity
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.host import Host
-from twistmq.broker.identity import Identity
-from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.plugin.hooks import Hooks
-from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import MATCH_ALL, TAG, is_tag_type
+from twistmq.broker.request.host import Host
 from twistmq.broker.request.messages_reply import MessagesReply
+from twistmq.broker.request.providers import Providers
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
+from twistmq.broker.request.tables import Tables
+from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.message_store import (
     GetMessageResult,
     GetMessageStatus,
     MessageFilter,
     MessageStore,
 )
-from twistmq.broker.tables import Tables
 from twistmq.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
@@ -54,7 +54,7 @@ from twistmq.protocol.topic_names import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import BroadcastClient
+    from twistmq.broker.plugin.interfaces import BroadcastClient
 
 __all__ = ["PullRequests"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.long_answers import LongAnswers, Work
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import LongAnswers, Work
 from twistmq.broker.request.message_access import require_readable
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -16,12 +16,11 @@ from typing import Final, cast
 
 from twisted.internet.defer import Deferred, fail
 
+from twistmq.broker.config.identity import Identity
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import LightQueuesFull, StoreClosed, StoreFull, StoreGone
-from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
-from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.messages import (
     DeferredReply,
     Handled,
@@ -31,15 +30,16 @@ from twistmq.broker.remoting.messages import (
 )
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
+from twistmq.broker.request.providers import Providers
 from twistmq.broker.request.send_context import LazyBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker, queue_ids_of
 from twistmq.broker.request.send_reply import StoredReplies, StoredReply, settle
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.sent_topics import SentTopics
+from twistmq.broker.request.tables import Tables
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
 from twistmq.broker.scheduling.scheduler import Scheduler
-from twistmq.broker.tables import Tables
 from twistmq.protocol import properties as names
 from twistmq.protocol.batch import decode_batch, is_longer_batch
 from twistmq.protocol.bodies import TopicConfig, TopicFilterType

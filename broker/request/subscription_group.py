@@ -13,9 +13,9 @@ from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
-from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
+from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.protocol.bodies import (
     DataVersion,

@@ -21,7 +21,6 @@ from twistmq.broker.constants import (
     TOPIC_ROWS_KEPT,
     TOPIC_ROWS_SIZE_MAX,
 )
-from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
     CLEAN_UP,
@@ -30,6 +29,7 @@ from twistmq.broker.request.attributes import (
     alter_attributes,
 )
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
+from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.protocol import topic_names
 from twistmq.protocol.bodies import (

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
+from twistmq.broker.config.identity import Identity
 from twistmq.broker.constants import (
     TABLE_BODY_SIZE_MAX,
     TOPIC_QUEUES_MAX,
 )
-from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
 from twistmq.broker.request.attributes import parse_attribute_changes
+from twistmq.broker.request.tables import Tables
 from twistmq.broker.scheduling.scheduler import Lane
-from twistmq.broker.tables import Tables
 from twistmq.protocol.bodies import (
     CreateTopicListRequestBody,
     DataVersion,

@@ -13,8 +13,8 @@ from threading import Lock
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.protocol.errors import StoreError
 
 __all__ = ["CheckpointFile"]

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.constants import OPEN_LOG_FILES_MAX
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.store.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.protocol.errors import StoreDamaged, StoreError
 from twistmq.protocol.record import (

@@ -14,7 +14,7 @@ from typing import Protocol, Self, TypeVar
 
 from twisted.logger import Logger
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.protocol.errors import StoreDamaged, StoreError, WireError
 
 __all__ = ["ConfigFile", "SavedBody"]

@@ -24,7 +24,7 @@ from typing import Final
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.store.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.regular_file import (
     NEW_FILE,
     open_regular,

@@ -22,8 +22,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.constants import PAGE_SIZE_BYTES
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.store.settings import StoreSettings
 

@@ -19,7 +19,6 @@ from twistmq.broker.constants import (
     FLUSH_STEP_PAGES_MAX,
     PAGE_SIZE_BYTES,
 )
-from twistmq.broker.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.store.index_tail import (
     HEADER,
     HEADER_SIZE,
@@ -31,6 +30,7 @@ from twistmq.broker.store.index_tail import (
     page_bytes,
     settled_count,
 )
+from twistmq.broker.store.interfaces import IStoreFile, IStoreIO
 
 __all__ = ["IndexFile"]
 

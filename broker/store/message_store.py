@@ -25,7 +25,6 @@ from twistmq.broker.constants import (
     STORE_LOOK_INTERVAL_MS,
 )
 from twistmq.broker.errors import StoreClosed, StoreFull, StoreGone
-from twistmq.broker.interfaces import IDirectoryLock, IStoreIO
 from twistmq.broker.store.append_fast_path import (
     EncodedRecords,
     encode_ahead,
@@ -37,6 +36,7 @@ from twistmq.broker.store.commit_flush import RunSync
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.store.interfaces import IDirectoryLock, IStoreIO
 from twistmq.broker.store.log_cut import LogCut
 from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.raw_log import RawLog

@@ -15,7 +15,6 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_fast_path import UnitFiles, extend_entries
@@ -26,6 +25,7 @@ from twistmq.broker.store.extension_unit import (
     FilterBitmap,
     place_of,
 )
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.record import MessageRecord

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
-from twistmq.broker.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.store.consume_queue import (
     ENTRY,
     ENTRY_SIZE,
@@ -21,6 +20,7 @@ from twistmq.broker.store.consume_queue import (
     ConsumeQueue,
 )
 from twistmq.broker.store.extension_unit import is_address
+from twistmq.broker.store.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.queue_folders import list_queues
 from twistmq.broker.store.segment_files import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from twisted.logger import Logger
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["list_queues"]
 

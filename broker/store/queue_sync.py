@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["QueueSync"]
 

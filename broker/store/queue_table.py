@@ -14,12 +14,12 @@ from twistmq.broker.constants import (
     QUEUE_TAILS_FLUSH_BYTES,
     QUEUE_TAILS_FLUSH_BYTES_MAX,
 )
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.batch_files import BatchQueueFiles
 from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.store.queue_sync import QueueSync
 from twistmq.protocol.errors import MessageIllegal, StoreDamaged

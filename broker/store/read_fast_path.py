@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from twistmq.broker.interfaces import ReadMap
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, FILLER_SIZE
 from twistmq.broker.store.get_message import MessageFilter
+from twistmq.broker.store.interfaces import ReadMap
 from twistmq.protocol.big_endian import int32_at, int64_at
 
 if TYPE_CHECKING:

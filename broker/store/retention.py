@@ -25,10 +25,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.constants import FLUSH_STEP_MS
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.store.settings import StoreSettings

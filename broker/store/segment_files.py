@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.store.interfaces import IStoreFile, IStoreIO
 from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["OpenFiles", "list_segments", "segment_path", "sync_parents"]

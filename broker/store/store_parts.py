@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.commit_flush import CommitFlush, RunSync
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.file_warmer import FileWarmer
 from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.light_queues import LightQueues
 from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_rewrite import compare_entries

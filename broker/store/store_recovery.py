@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.queue_folders import list_queues
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import (

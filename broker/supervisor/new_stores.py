@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.supervisor.members import Member
 from twistmq.protocol import topic_names
 from twistmq.protocol.bodies import Body, SubscriptionGroupWrapper, TopicConfigSerializeWrapper

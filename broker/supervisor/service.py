@@ -16,10 +16,10 @@ from twisted.logger import Logger
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_OK, StartRefused, own_name_server
 from twistmq.broker.edge.namesrv_service import NamesrvService
-from twistmq.broker.interfaces import OpenPort
-from twistmq.broker.observe.process_metrics import serve_http
+from twistmq.broker.edge.process_metrics import serve_http
 from twistmq.broker.observe.supervisor_pages import PageAnswer
 from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.interfaces import OpenPort
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.supervisor.broker_process import BrokerProcess, StartFailed
 from twistmq.broker.supervisor.child_command import ChildCommand

@@ -21,13 +21,13 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.net.factory import InFlight, RemotingFactory
 from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.interfaces import IAccessValidator
 from twistmq.broker.remoting.messages import AnyHandler
 from twistmq.protocol.command import RemotingCommand, decode_command
 from twistmq.protocol.frame import FrameDecoder

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.store.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
 from twistmq.protocol.errors import StoreError
 
 __all__ = ["FaultyDisk", "FileContents", "MemoryDisk", "MemoryFile"]

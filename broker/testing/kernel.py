@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred, execute
 from twisted.python.failure import Failure
 
-from twistmq.broker.config.kernel_checks import kernel_checks
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.kernel import Kernel
+from twistmq.broker.kernel.kernel import Kernel
+from twistmq.broker.kernel.kernel_checks import kernel_checks
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Request
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.local_host import LocalHost

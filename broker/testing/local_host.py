@@ -14,7 +14,7 @@ from twistmq.protocol.errors import BrokerError
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IProtocol, IProtocolFactory
 
-    from twistmq.broker.interfaces import OpenHttpPort, OpenPort
+    from twistmq.broker.remoting.interfaces import OpenHttpPort, OpenPort
     from twistmq.protocol.bodies import TopicRouteData
     from twistmq.protocol.command import RemotingCommand
     from twistmq.protocol.header import CommandHeader
@@ -33,7 +33,7 @@ class _ClosedPort:
 
 
 class LocalHost:
-    """A host whose clock the test moves; see :class:`twistmq.broker.host.Host`.
+    """A host whose clock the test moves; see :class:`twistmq.broker.request.host.Host`.
 
     It has no name servers and no other server. A test changes that by an attribute or a subclass.
 

@@ -32,7 +32,7 @@ from copy import deepcopy
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.store.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
 from twistmq.broker.testing.tracked_contents import Copies, TrackedContents
 

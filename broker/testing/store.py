@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from twisted.internet.defer import Deferred, execute
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
 from twistmq.broker.store.stored_records import TagsCode
 from twistmq.broker.testing.disk import MemoryDisk

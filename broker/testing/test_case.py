@@ -22,17 +22,17 @@ from twisted.trial.unittest import TestCase
 
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.edge.tap import process_reactor
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.net.tls import tls_client
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.testing.running import Plugins, ServedAddresses, up_service
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.record import StoredMessage
+from twistmq.tools.tap import process_reactor
 
 __all__ = ["BrokerTestCase"]
 

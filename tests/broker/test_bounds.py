@@ -21,8 +21,8 @@ from twistmq.broker.constants import (
     SUBSCRIPTION_BODY_SIZE_MAX,
     TABLE_BODY_SIZE_MAX,
 )
-from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
+from twistmq.broker.remoting.interfaces import IAccessValidator
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.testing.kernel import KernelBox

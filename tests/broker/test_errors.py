@@ -12,7 +12,7 @@ from twistmq.broker import errors as server_errors
 from twistmq.protocol import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("protocol", "broker", "client", "plugins", "acl", "trace", "transaction",
+FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
            "spark_bridge")
 MODULES = {"protocol/errors.py": errors, "broker/errors.py": server_errors}
 

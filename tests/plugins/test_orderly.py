@@ -6,7 +6,7 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
-from twistmq.broker.interfaces import IQueueLocks
+from twistmq.broker.plugin.interfaces import IQueueLocks
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins import orderly
 from twistmq.plugins.orderly import (

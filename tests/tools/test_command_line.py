@@ -18,8 +18,9 @@ import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import take_default_signals, wait_until
-from twistmq.broker.edge import services, tap
+from twistmq.broker.edge import services
 from twistmq.broker.errors import SettingsError
+from twistmq.tools import tap
 from twistmq.tools.command_line import main, parse_overrides
 
 #: As an installed ``twistmq`` and ``twistd`` would run, also from a checkout.

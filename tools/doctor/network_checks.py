@@ -14,6 +14,7 @@ from typing import Final
 from urllib.request import ProxyHandler, build_opener
 
 from twistmq.broker.client.name_lookup import look_up
+from twistmq.broker.config.host_address import resolved
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.address_server_url import (
@@ -23,7 +24,6 @@ from twistmq.broker.edge.address_server_url import (
 )
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.remoting.host_address import resolved
 from twistmq.client.connection import Connection
 from twistmq.protocol.addresses import (
     ANSWER_SIZE_MAX,

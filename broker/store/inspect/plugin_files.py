@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twistmq.broker.plugin.discovery import FAULTS
+from twistmq.broker.errors import FAULTS
 from twistmq.broker.store.inspect.dump import Wanted
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report

@@ -106,14 +106,14 @@ class FileObserverTests(SynchronousTestCase):
                     log_levels="twistmq.broker=info, twistmq.broker.store=debug,twisted=critical")
         for namespace, level in (
             ("twistmq.broker.store.disk", "debug"), ("twistmq.broker.storefront", "debug"),
-            ("twistmq.broker.kernel", "info"), ("twistmq.broker.kernel", "debug"),
+            ("twistmq.broker.kernel.kernel", "info"), ("twistmq.broker.kernel.kernel", "debug"),
             ("twistmq.plugins.timer", "info"), ("twistmq.plugins.timer", "warn"),
             ("twisted.web", "error"), ("mine", "error"),
         ):
             getattr(Logger(namespace, observer=self.observer), level)(
                 "{part} at {how}", part=namespace, how=level)
         self.assertEqual([line.partition("] ")[2] for line in self.lines(folder)], [
-            "twistmq.broker.store.disk at debug", "twistmq.broker.kernel at info",
+            "twistmq.broker.store.disk at debug", "twistmq.broker.kernel.kernel at info",
             "twistmq.plugins.timer at warn", "mine at error"])
 
     def test_live_change(self) -> None:

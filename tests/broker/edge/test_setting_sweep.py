@@ -7,7 +7,7 @@ from unittest import mock
 from tests.broker.edge.test_setting_changes import PLUGINS, TEXTS, UpCase
 from twistmq.broker.config.properties_file import with_changes
 from twistmq.broker.config.settings import Setting
-from twistmq.broker.config.settings_update import change_settings
+from twistmq.broker.remoting.settings_update import change_settings
 from twistmq.broker.testing.raw_client import RawClient
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused

@@ -22,11 +22,11 @@ from twistmq.broker.constants import (
     TURN_SECONDS,
     WRITE_STALL_MAX_MS,
 )
-from twistmq.broker.interfaces import WaitingRequests
 from twistmq.broker.net import protocol
 from twistmq.broker.net.factory import InFlight, RemotingFactory
 from twistmq.broker.net.limits import KeptBytes
 from twistmq.broker.net.run_queue import READ_SIZE
+from twistmq.broker.remoting.interfaces import WaitingRequests
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server, read_commands
 from twistmq.protocol.codes import ResponseCode

@@ -18,8 +18,8 @@ from twistmq.broker.net.proxy_protocol import (
     parse_proxy_header,
     proxy_stage,
 )
-from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.remoting.messages import Reply, RequestHandler
+from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.testing.conversation import BEGIN_MS, Conversation, make_server
 from twistmq.protocol.command import encode_request
 

@@ -15,10 +15,10 @@ from zope.interface import implementer
 from twistmq.broker import hookimpl
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.plugin.hook_kinds import KINDS
 from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.plugin.interfaces import IQueueLocks
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.store import message

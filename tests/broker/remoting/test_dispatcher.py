@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from twistmq.broker import hookimpl
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.remoting.interfaces import IAccessValidator
 from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.testing.kernel import KernelBox

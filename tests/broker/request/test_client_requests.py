@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from twistmq.broker import hookimpl
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
-from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.plugin.interfaces import IFilterLanguage
 from twistmq.broker.request.client_table import ClientChange
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer

@@ -12,8 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.draw import examples
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
+from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.protocol.bodies import ConsumerOffsetSerializeWrapper, DataVersion

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker.constants import EXPRESSION_LENGTH_MAX
-from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.plugin.interfaces import IFilterLanguage
 from twistmq.broker.request.filters import (
     FilterLanguages,
     MadeFilters,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cost import GROWTH_MAX, growth
-from twistmq.broker.kernel import Kernel
+from twistmq.broker.kernel.kernel import Kernel
 from twistmq.broker.request import consumer_offset, subscription_group, topic_config
 from twistmq.broker.request.persisted_table import FileRows, with_rows
 from twistmq.broker.testing.kernel import KernelBox

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
-from twistmq.broker.interfaces import ITransactionService
+from twistmq.broker.plugin.interfaces import ITransactionService
 from twistmq.broker.remoting.messages import Handled, Reply, Request, UnmadeReplies
 from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.send import SendRequests

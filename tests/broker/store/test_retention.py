@@ -13,10 +13,10 @@ from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.get_message import GetMessageStatus
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.retention import (
     MANUAL_ROUNDS,
     CommitLogRetention,

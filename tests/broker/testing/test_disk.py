@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge.clock import now_ms
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store import regular_file
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.protocol.errors import StoreError
 

@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.store.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.protocol.errors import StoreError
 

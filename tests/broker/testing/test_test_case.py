@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from twistmq.broker import hookimpl
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.send import SendMessageResponseHeader

@@ -6,7 +6,7 @@ from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.plugin.interfaces import IFilterLanguage
 from twistmq.broker.request.filters import PropertyFilter
 from twistmq.plugins.filter_sql92.language import Sql92
 from twistmq.protocol.properties import format_properties, parse_properties

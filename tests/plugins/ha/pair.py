@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twistmq.broker.edge import boot, services
 from twistmq.broker.edge.broker_service import BrokerService
-from twistmq.broker.kernel import Kernel
+from twistmq.broker.kernel.kernel import Kernel
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.running import ReactorThread
 from twistmq.plugins import ha

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.kernel_case import run_all, run_task
 from tests.plugins.logs import copy_log
 from tests.plugins.timer.case import SAVE, TURN, TimerTestCase, shrink_wheel
-from twistmq.broker.request.synced_table import SyncedTable
+from twistmq.broker.plugin.synced_table import SyncedTable
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins import timer

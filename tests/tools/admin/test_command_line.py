@@ -23,8 +23,8 @@ from twistmq.tools.admin.rows import Command
 
 _MAIN = "from twistmq.tools.command_line import main; raise SystemExit(main())"
 #: Imported by no command: a reactor, the plugins, an editor of YAML.
-_SLOW = {"twisted", "twistmq.broker.plugin.hookspecs", "twistmq.broker.kernel", "lark", "yaml",
-         "asyncio"}
+_SLOW = {"twisted", "twistmq.broker.plugin.hookspecs", "twistmq.broker.kernel.kernel", "lark",
+         "yaml", "asyncio"}
 
 
 def program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from twisted.application.service import ServiceMaker
 
 twistmq = ServiceMaker(
     "twistmq",
-    "twistmq.broker.edge.tap",
+    "twistmq.tools.tap",
     "A name server and message broker that speak Apache RocketMQ's protocol.",
     "twistmq",
 )

@@ -11,8 +11,9 @@ from twistmq.broker.request.filters import FilterLanguages
 from twistmq.protocol.topic_names import SEND_FORBIDDEN_TOPICS
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import IBroadcastOffsets, IFlowControl, ITransactionService
     from twistmq.broker.plugin.hooks import Hooks
+    from twistmq.broker.plugin.interfaces import IBroadcastOffsets, ITransactionService
+    from twistmq.broker.remoting.interfaces import IFlowControl
 
 __all__ = ["Providers"]
 

@@ -17,8 +17,8 @@ from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.constants import HEADER_SIZE_MAX
-from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.remoting.messages import AnyHandler, Request
+from twistmq.broker.scheduling.log_rate import LineRate
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import decode_command
 from twistmq.protocol.errors import HeaderError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.observe.log_rate import LineRate, Outage
+from twistmq.broker.scheduling.log_rate import LineRate, Outage
 
 
 class LineRateTests(SynchronousTestCase):

@@ -7,13 +7,13 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.remoting.messages import Reply
-from twistmq.broker.request.long_answers import (
+from twistmq.broker.remoting.long_answers import (
     CONNECTION_ANSWERS_MAX,
     CONNECTIONS_MAX,
     LongAnswers,
     Work,
 )
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.scheduling.scheduler import (
     CONTINUE_PERIOD_MS,
     IDLE_PERIOD_MS,

@@ -7,10 +7,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.config.host_address import resolved
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.remoting.host_address import resolved
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.protocol.record import host_bytes
 

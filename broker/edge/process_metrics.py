@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twistmq.broker.interfaces import OpenHttpPort
 from twistmq.broker.net.factory import StallWatch
 from twistmq.broker.net.limits import ConnectionCount
-from twistmq.broker.observe.slow_requests import SlowRequests
+from twistmq.broker.net.slow_requests import SlowRequests
+from twistmq.broker.remoting.interfaces import OpenHttpPort
 
 __all__ = ["process_metrics", "serve_http"]
 

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.edge import services, starter, tap
+from twistmq.broker.edge import services, starter
 from twistmq.broker.edge.boot import (
     broker_settings,
     durability_notice,
@@ -29,6 +29,7 @@ from twistmq.broker.edge.boot import (
 )
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.protocol.errors import StoreDamaged
+from twistmq.tools import tap
 from twistmq.tools.command_line import twistmq
 
 

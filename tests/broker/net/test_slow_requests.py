@@ -11,9 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.setting_rows import LOG_ROWS
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.observe.log_rate import LINES_A_MINUTE
-from twistmq.broker.observe.slow_requests import SlowRequests
+from twistmq.broker.net.slow_requests import SlowRequests
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
+from twistmq.broker.scheduling.log_rate import LINES_A_MINUTE
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.command import encode_request

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IProtocol, IProtocolFactory
 
-    from twistmq.broker.interfaces import OpenHttpPort, OpenPort
     from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.remoting.interfaces import OpenHttpPort, OpenPort
     from twistmq.protocol.bodies import TopicRouteData
     from twistmq.protocol.command import RemotingCommand
     from twistmq.protocol.header import CommandHeader

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from twisted.internet.defer import Deferred, DeferredList
 
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.host import Host
 from twistmq.broker.observe.statistics import BrokerStats
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.request.client_notification import notify_members
 from twistmq.broker.request.client_table import ClientChange, ClientTable
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable, LmqConsumerOffsetTable
+from twistmq.broker.request.host import Host
 from twistmq.broker.request.persisted_table import Persistable
 from twistmq.broker.request.persistence import TableSaves
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import random
 
+from twistmq.broker.config.host_address import resolved
 from twistmq.broker.config.settings import Settings
-from twistmq.broker.remoting.host_address import resolved
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.message_id import UniqueIdMaker
 from twistmq.protocol.record import host_bytes

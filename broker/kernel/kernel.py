@@ -15,36 +15,36 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
+from twistmq.broker.config.identity import Identity
 from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.host import Host
-from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
-from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.long_answers import LongAnswers
 from twistmq.broker.remoting.messages import AnyHandler, Request
 from twistmq.broker.request.acknowledgement import Acknowledgement
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.client_requests import ClientRequests
-from twistmq.broker.request.long_answers import LongAnswers
+from twistmq.broker.request.host import Host
 from twistmq.broker.request.message_access import require_readable
 from twistmq.broker.request.offset_requests import OffsetRequests
 from twistmq.broker.request.periodic_tasks import periodic_tasks
+from twistmq.broker.request.providers import Providers
 from twistmq.broker.request.pull import PullRequests
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.query_requests import QueryRequests
 from twistmq.broker.request.send import SendRequests
+from twistmq.broker.request.tables import Tables
 from twistmq.broker.request.topic_requests import TopicRequests
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageStore
-from twistmq.broker.tables import Tables
 from twistmq.protocol.errors import StoreError
 from twistmq.protocol.record import MessageRecord, StoredMessage
 
 if TYPE_CHECKING:
     from twistmq.broker.client.name_servers import Registered
-    from twistmq.broker.interfaces import ITransactionService
+    from twistmq.broker.plugin.interfaces import ITransactionService
     from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.appender import Escape
 

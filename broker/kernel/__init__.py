@@ -1,0 +1,1 @@
+"""The kernel: its parts, what they are given, and the tables they share."""
