@@ -10,8 +10,9 @@ from zope.interface import Attribute, Interface
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from twistmq.broker.remoting.messages import Request
+    from twistmq.broker.remoting.messages import Reply, Request
     from twistmq.protocol.command import RemotingCommand
+    from twistmq.protocol.errors import BrokerError
     from twistmq.protocol.frame import Frame
     from twistmq.protocol.header import CommandHeader
 
@@ -175,8 +176,8 @@ class RequestHooks(Protocol):
     def after_response(self) -> Collection[object]:
         """Those that are run after a response; empty where there are none."""
 
-    def refuse_request(self, request: Request[Any]) -> RemotingCommand | None:
+    def refuse_request(self, request: Request[Any]) -> Reply | BrokerError | None:
         """Run those before a handler; :returns: a response that refuses the request, if any."""
 
-    def responded(self, request: Request[Any], response: RemotingCommand) -> None:
+    def responded(self, request: Request[Any], reply: Reply) -> None:
         """Run those after a response."""
