@@ -11,10 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from twistmq.client.blocking import Client
-    from twistmq.client.consumer import Consumer
-    from twistmq.client.core.subscriptions import Sql, sql
-    from twistmq.client.errors import (
+    from twistmq.client.base.errors import (
         Busy,
         ClientError,
         Closed,
@@ -38,8 +35,8 @@ if TYPE_CHECKING:
         Undecodable,
         Unsupported,
     )
-    from twistmq.client.handlers import COMMIT, ROLLBACK, UNKNOWN, Dead, Decision, Retry
-    from twistmq.client.messages import (
+    from twistmq.client.base.handlers import COMMIT, ROLLBACK, UNKNOWN, Dead, Decision, Retry
+    from twistmq.client.base.messages import (
         Message,
         MessageQueue,
         PullResult,
@@ -47,10 +44,13 @@ if TYPE_CHECKING:
         ReceivedMessage,
         SendResult,
     )
-    from twistmq.client.pop_consumer import PopConsumer
-    from twistmq.client.producer import Producer
-    from twistmq.client.pull_consumer import PullConsumer
-    from twistmq.client.received_message import DamagedMessage
+    from twistmq.client.base.received_message import DamagedMessage
+    from twistmq.client.blocking.client import Client
+    from twistmq.client.blocking.consumer import Consumer
+    from twistmq.client.blocking.pop_consumer import PopConsumer
+    from twistmq.client.blocking.producer import Producer
+    from twistmq.client.blocking.pull_consumer import PullConsumer
+    from twistmq.client.core.consumer.subscriptions import Sql, sql
     from twistmq.protocol.signature import Credentials
 
 __all__ = [
@@ -65,20 +65,20 @@ __all__ = [
 
 _MODULES: Final = {
     "twistmq.protocol.signature": ["Credentials"],
-    "twistmq.client.blocking": ["Client"],
-    "twistmq.client.consumer": ["Consumer"],
-    "twistmq.client.core.subscriptions": ["Sql", "sql"],
-    "twistmq.client.errors": [
+    "twistmq.client.blocking.client": ["Client"],
+    "twistmq.client.blocking.consumer": ["Consumer"],
+    "twistmq.client.core.consumer.subscriptions": ["Sql", "sql"],
+    "twistmq.client.base.errors": [
         "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute", "NotAssigned",
         "NotSafe", "OptionError", "ReceiptExpired", "Rejected", "RemotingConnectError",
         "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused",
         "RequestTimeout", "SendFailed", "TopicMissing", "Undecodable", "Unsupported"],
-    "twistmq.client.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
-    "twistmq.client.pop_consumer": ["PopConsumer"],
-    "twistmq.client.producer": ["Producer"],
-    "twistmq.client.pull_consumer": ["PullConsumer"],
-    "twistmq.client.received_message": ["DamagedMessage"],
-    "twistmq.client.messages": [
+    "twistmq.client.base.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
+    "twistmq.client.blocking.pop_consumer": ["PopConsumer"],
+    "twistmq.client.blocking.producer": ["Producer"],
+    "twistmq.client.blocking.pull_consumer": ["PullConsumer"],
+    "twistmq.client.base.received_message": ["DamagedMessage"],
+    "twistmq.client.base.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
 }
 _PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from twistmq.client.blocking import Client
-from twistmq.client.core.pulling import pull_header
-from twistmq.client.errors import NoRoute, SendFailed
+from twistmq.client.base.errors import NoRoute, SendFailed
+from twistmq.client.blocking.client import Client
+from twistmq.client.core.consumer.pull_request import pull_header
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RemotingError, RequestRefused

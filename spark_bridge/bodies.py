@@ -5,7 +5,7 @@ Source: MessageDecoder.decodeMessage @5.3.3.
 
 from __future__ import annotations
 
-from twistmq.client.codecs import decompress
+from twistmq.client.base.codecs import decompress
 from twistmq.protocol import record
 from twistmq.protocol.batch import decode_batch
 

@@ -9,8 +9,8 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from twistmq.client.blocking import Client
-from twistmq.client.tls import client_context
+from twistmq.client.blocking.client import Client
+from twistmq.client.shell.tls import client_context
 from twistmq.protocol.addresses import split_addresses
 from twistmq.protocol.signature import Credentials
 from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from twistmq.client.codecs import decompress
-from twistmq.client.core.pulling import damaged_message
-from twistmq.client.errors import Undecodable
-from twistmq.client.messages import MessageQueue, PullResult
-from twistmq.client.received_message import DamagedMessage
+from twistmq.client.base.codecs import decompress
+from twistmq.client.base.errors import Undecodable
+from twistmq.client.base.messages import MessageQueue, PullResult
+from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.consumer.pull_request import damaged_message
 from twistmq.protocol.errors import MessageIllegal, StoreDamaged
 from twistmq.protocol.record import (
     SYS_COMPRESSED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.client.blocking import Client
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.errors import RemotingError, RequestRefused
 
 __all__ = ["EXPORT_TOPICS", "EXPORT_TRACES", "Advertised", "ask_brokers"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from twistmq.client.blocking import Client
-from twistmq.client.errors import NoRoute
+from twistmq.client.base.errors import NoRoute
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import BrokerError, RemotingError
 from twistmq.spark_bridge.availability import (

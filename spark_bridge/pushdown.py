@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from twistmq.client.blocking import Client
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.spark_bridge.queue_reader import ReadPlan
 from twistmq.spark_bridge.ranges import QueueRange

@@ -20,11 +20,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from twistmq.client.blocking import Client
-from twistmq.client.errors import NoRoute
-from twistmq.client.messages import MessageQueue, PullResult, PullStatus
-from twistmq.client.namespace import Namespace
-from twistmq.client.received_message import DamagedMessage
+from twistmq.client.base.errors import NoRoute
+from twistmq.client.base.messages import MessageQueue, PullResult, PullStatus
+from twistmq.client.base.namespace import Namespace
+from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused, StoreDamaged
 from twistmq.protocol.flags import MASTER_ID

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twistmq.client.codecs import decompress
-from twistmq.client.errors import Undecodable
+from twistmq.client.base.codecs import decompress
+from twistmq.client.base.errors import Undecodable
 from twistmq.protocol import properties as names
 from twistmq.protocol import record
 from twistmq.protocol.errors import MessageIllegal, StoreDamaged

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from twistmq.client.messages import Message
+from twistmq.client.base.messages import Message
 from twistmq.protocol import properties as names
 from twistmq.protocol.record import (
     PROPERTIES_LENGTH_MAX,

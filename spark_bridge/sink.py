@@ -23,13 +23,13 @@ from typing import Any, Final, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from twistmq.client.blocking import Client
-from twistmq.client.core.choice import RoundRobin, by_hash
-from twistmq.client.core.outgoing import Outgoing
-from twistmq.client.core.sending import RETRY_CODES
-from twistmq.client.core.unique_id import process_ids
-from twistmq.client.messages import SendResult
-from twistmq.client.producer import Producer
+from twistmq.client.base.messages import SendResult
+from twistmq.client.blocking.client import Client
+from twistmq.client.blocking.producer import Producer
+from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.queue_selector import RoundRobin, by_hash
+from twistmq.client.core.producer.sender import RETRY_CODES
+from twistmq.client.core.producer.unique_id import process_ids
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import BrokerError, RemotingError, RequestRefused

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twistmq.client.blocking import Client
-from twistmq.client.errors import NoRoute
+from twistmq.client.base.errors import NoRoute
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import RemotingError, RequestRefused
 from twistmq.spark_bridge.availability import is_denied

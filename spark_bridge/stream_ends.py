@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from twistmq.client.blocking import Client
-from twistmq.client.messages import PullStatus
+from twistmq.client.base.messages import PullStatus
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.errors import (
     BrokerError,

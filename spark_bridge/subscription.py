@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from twistmq.client.blocking import Client
-from twistmq.client.errors import NoRoute
+from twistmq.client.base.errors import NoRoute
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused

@@ -23,12 +23,13 @@ from twistmq.protocol.bodies import Body
 from twistmq.protocol.header import CommandHeader
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FOLDERS: Final = ("acl", "broker", "client", "plugins", "protocol", "spark_bridge", "tools", "trace",
+FOLDERS: Final = ("acl", "broker", "client", "plugins", "protocol", "spark_bridge", "tools",
+                  "trace",
                   "transaction")
 #: Modules that need what an environment for the tests may lack, and that read no JSON.
 PARTS_MISSING: Final = ("pyspark", "pyarrow")
 #: Structs that are states of a part, which no bytes are read into, and whose sets are its own.
-NEVER_READ: Final = ("twistmq.client.core.sending.Sending",)
+NEVER_READ: Final = ("twistmq.client.core.producer.sender.Sending",)
 #: Largest number that a key or a stored number may be: a Java long.
 BITS_MAX: Final = 64
 #: Calls that read JSON, or values from it, into a type: the place of the type among the arguments,

@@ -13,7 +13,8 @@ from twistmq.tools.pages.settings_page import settings_page, stock_plugin_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction", "spark_bridge")
+FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
+           "spark_bridge")
 
 
 class SettingsPageTests(SynchronousTestCase):

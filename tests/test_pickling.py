@@ -23,12 +23,9 @@ import twistmq
 from tests.protocol.test_plain_record import record as record_bytes
 from twistmq.broker.api import store as store_api
 from twistmq.broker.remoting.messages import Reply
-from twistmq.client import codecs
-from twistmq.client.core.popped_message import PoppedMessage
-from twistmq.client.core.receipts import Receipt
-from twistmq.client.core.subscriptions import sql
-from twistmq.client.errors import Attempt, Denied, SendFailed, Undecodable
-from twistmq.client.messages import (
+from twistmq.client.base import codecs
+from twistmq.client.base.errors import Attempt, Denied, SendFailed, Undecodable
+from twistmq.client.base.messages import (
     Message,
     MessageQueue,
     PullResult,
@@ -36,7 +33,10 @@ from twistmq.client.messages import (
     ReceivedMessage,
     SendResult,
 )
-from twistmq.client.received_message import DamagedMessage
+from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.consumer.subscriptions import sql
+from twistmq.client.core.pop.popped_message import PoppedMessage
+from twistmq.client.core.pop.receipts import Receipt
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import CopiedError, RemotingTimeout
@@ -47,7 +47,7 @@ from twistmq.spark_bridge.availability import Standing, Verdict
 #: Modules whose ``__all__`` is public.
 PUBLIC = (
     "twistmq.client", "twistmq.client.aio", "twistmq.client.tx", "twistmq.client.testing",
-    "twistmq.client.codecs", "twistmq.client.errors", "twistmq.client.handlers",
+    "twistmq.client.base.codecs", "twistmq.client.base.errors", "twistmq.client.base.handlers",
     "twistmq.broker.api",
     *(f"twistmq.broker.api.{path.stem}" for path in sorted(
         Path(twistmq.__path__[0], "broker", "api").glob("[a-z]*.py"))))
@@ -72,11 +72,11 @@ ERROR_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "twistmq.broker.store.raw_log.RecordRefused": (5, "text"),
     "twistmq.broker.store.settings.StoreSettingFault": ("field", 1, "is wrong"),
     "twistmq.broker.supervisor.broker_process.StartFailed": (253, "text"),
-    "twistmq.client.errors.NotSafe": (RESULT,),
-    "twistmq.client.errors.SendFailed": ("T", ATTEMPTS),
-    "twistmq.client.handlers.Retry": (3,),
+    "twistmq.client.base.errors.NotSafe": (RESULT,),
+    "twistmq.client.base.errors.SendFailed": ("T", ATTEMPTS),
+    "twistmq.client.base.handlers.Retry": (3,),
     "twistmq.spark_bridge.stream_ends._Waits": (Verdict(Standing.AWAY, "text"),),
-    **{f"twistmq.client.errors.{name}": (16, "text") for name in (
+    **{f"twistmq.client.base.errors.{name}": (16, "text") for name in (
         "Busy", "Denied", "Rejected", "RequestRefused", "TopicMissing", "Unsupported")},
 }
 
@@ -108,11 +108,11 @@ VALUES: dict[str, Callable[[], object]] = {
     "twistmq.protocol.record.StoredMessage": lambda: decode_record(RECORD, 0),
     "twistmq.protocol.signature.Credentials": lambda: import_module(
         "twistmq.protocol.signature").Credentials("access", "secret", "token"),
-    "twistmq.client.codecs.Serialiser": lambda: codecs.json_of(dict),
-    "twistmq.client.core.subscriptions.Sql": lambda: sql("a = 1"),
-    "twistmq.client.received_message.DamagedMessage": lambda: DamagedMessage(
+    "twistmq.client.base.codecs.Serialiser": lambda: codecs.json_of(dict),
+    "twistmq.client.core.consumer.subscriptions.Sql": lambda: sql("a = 1"),
+    "twistmq.client.base.received_message.DamagedMessage": lambda: DamagedMessage(
         RECORD, decode_record(RECORD, 0), QUEUE, 7, "T", "the body's CRC does not match", False),
-    "twistmq.client.received_message.ReceivedMessage": lambda: ReceivedMessage(
+    "twistmq.client.base.received_message.ReceivedMessage": lambda: ReceivedMessage(
         RECORD, QUEUE, 7, "T"),
 }
 
@@ -156,9 +156,9 @@ LIVE = frozenset({
     "twistmq.broker.store.message_store.MessageStore",
     "twistmq.broker.store.segment_files.OpenFiles",
     "twistmq.protocol.signature.Signer",
-    "twistmq.client.blocking.Client", "twistmq.client.consumer.Consumer",
-    "twistmq.client.pop_consumer.PopConsumer", "twistmq.client.producer.Producer",
-    "twistmq.client.pull_consumer.PullConsumer",
+    "twistmq.client.blocking.client.Client", "twistmq.client.blocking.consumer.Consumer",
+    "twistmq.client.blocking.pop_consumer.PopConsumer", "twistmq.client.blocking.producer.Producer",
+    "twistmq.client.blocking.pull_consumer.PullConsumer",
     "twistmq.client.testing.recording.RecordingProducer",
     "twistmq.client.tx.service.ConsumerService",
     *(f"twistmq.client.{style}.{kind}" for style in ("aio", "tx") for kind in (

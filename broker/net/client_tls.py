@@ -9,7 +9,7 @@ import ssl
 
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.tls_options import TlsClientOptions
-from twistmq.client.tls import client_context
+from twistmq.client.shell.tls import client_context
 
 __all__ = ["ssl_context"]
 

@@ -1,7 +1,7 @@
 """A client for tests: one connection to one address, plain calls, whatever the server answers.
 
-It is a front of ``twistmq.client.connection.Connection``: it knows no routes, retries or groups,
-and adds no property to a message. The client for programs is ``twistmq.client``.
+It is a front of ``twistmq.client.blocking.connection.Connection``: it knows no routes, retries or
+groups, and adds no property to a message. The client for programs is ``twistmq.client``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from twistmq.client.connection import Connection
-from twistmq.client.core import outgoing, pulling
+from twistmq.client.blocking.connection import Connection
+from twistmq.client.core.consumer import pull_request as pulling
+from twistmq.client.core.producer import outgoing
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand

@@ -18,27 +18,27 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from twistmq.client.aio.loop import AsyncioShell
+from twistmq.client.base.messages import SendResult
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
 from twistmq.client.event_loop.waits import ForAsyncio
-from twistmq.client.messages import SendResult
-from twistmq.client.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
-from twistmq.client.roles import parts_of
+from twistmq.client.shell.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.shell.roles import parts_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import (
+    from twistmq.client.core.consumer.subscriptions import Topics
+    from twistmq.client.shell.arguments import (
         ClientArguments,
         ConsumerArguments,
         PopArguments,
         ProducerArguments,
         PullArguments,
     )
-    from twistmq.client.core.subscriptions import Topics
 
 __all__ = ["Client", "Consumer", "PopConsumer", "Producer", "PullConsumer"]
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 class Client(ForAsyncio, LoopClient):
     """A client of a cluster, shared by the producers and consumers that are given it.
 
-    :param where: the name servers, see ``Where`` of ``twistmq.client.options``.
+    :param where: the name servers, see ``Where`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
     """
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
-from twistmq.client.options import Where
+from twistmq.client.shell.options import Where
 from twistmq.protocol.addresses import split_address
 
 __all__ = ["AsyncioShell"]

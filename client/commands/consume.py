@@ -21,9 +21,9 @@ from twistmq.client.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.client.blocking import Client
-    from twistmq.client.messages import MessageQueue, ReceivedMessage
-    from twistmq.client.received_message import DamagedMessage
+    from twistmq.client.base.messages import MessageQueue, ReceivedMessage
+    from twistmq.client.base.received_message import DamagedMessage
+    from twistmq.client.blocking.client import Client
     from twistmq.protocol.errors import BrokerError
 
 __all__ = ["consume"]
@@ -107,8 +107,8 @@ def _print(
     :param at_once: leave nothing in the buffer: a member of a group acknowledges a message when the
         next one is asked for.
     """
+    from twistmq.client.base.errors import Undecodable
     from twistmq.client.commands.lines import formatted, json_line
-    from twistmq.client.errors import Undecodable
 
     write = sys.stdout.buffer.write
     last = time.monotonic()
@@ -133,9 +133,9 @@ def _of_group(
     where: str, group: str, topic: str, begin: str, sql_text: str, tag: str, order: bool,
     count: int, arguments: Any, unreadable: _Unreadable,
 ) -> Generator[ReceivedMessage[Any], None, None]:
-    from twistmq.client.blocking import Client
-    from twistmq.client.consumer import Consumer
-    from twistmq.client.core.subscriptions import sql
+    from twistmq.client.blocking.client import Client
+    from twistmq.client.blocking.consumer import Consumer
+    from twistmq.client.core.consumer.subscriptions import sql
 
     # A member acknowledges a message when it is asked for the next: it has to be asked to the end.
     wanted = sql(sql_text) if sql_text else tag
@@ -166,10 +166,10 @@ def _of_queues(
     Without an end, queues that the topic gets are read too, and a broker that is away is waited
     for.
     """
-    from twistmq.client.blocking import Client
-    from twistmq.client.core.damaged import sort_out
-    from twistmq.client.core.pulling import messages_of
-    from twistmq.client.core.subscriptions import subscription
+    from twistmq.client.blocking.client import Client
+    from twistmq.client.core.consumer.damaged_messages import sort_out
+    from twistmq.client.core.consumer.pull_request import messages_of
+    from twistmq.client.core.consumer.subscriptions import subscription
     from twistmq.protocol.errors import BrokerError
 
     tags = subscription(topic, tag).tags if not sql_text else frozenset()
@@ -238,7 +238,7 @@ class _Away:
 
     def note(self, queue: MessageQueue, error: BrokerError) -> bool:
         """The broker of a queue did not answer; :returns: False when the error is another one."""
-        from twistmq.client.errors import NoRoute
+        from twistmq.client.base.errors import NoRoute
         from twistmq.protocol.errors import RemotingError
 
         if not (isinstance(error, RemotingError | NoRoute) or error.retriable):

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
-from twistmq.client.errors import Undecodable
-from twistmq.client.messages import Message, ReceivedMessage
-from twistmq.client.received_message import DamagedMessage
+from twistmq.client.base.errors import Undecodable
+from twistmq.client.base.messages import Message, ReceivedMessage
+from twistmq.client.base.received_message import DamagedMessage
 from twistmq.protocol.topic_names import key_fault, tag_fault
 
 __all__ = ["formatted", "json_line", "paced", "read_messages", "unescaped"]

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from twistmq.client.blocking import Client
-from twistmq.client.consumer import Consumer
-from twistmq.client.messages import Message, ReceivedMessage
-from twistmq.client.producer import Producer
+from twistmq.client.base.messages import Message, ReceivedMessage
+from twistmq.client.blocking.client import Client
+from twistmq.client.blocking.consumer import Consumer
+from twistmq.client.blocking.producer import Producer
 
 __all__ = ["consumer_load", "producer_load"]
 

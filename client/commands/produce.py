@@ -18,7 +18,7 @@ from twistmq.client.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.client.messages import Message
+    from twistmq.client.base.messages import Message
 
 __all__ = ["produce"]
 
@@ -52,8 +52,8 @@ def produce(
     group: str, progress: bool | None,
 ) -> None:
     """Send the messages of FILES, or of standard input, to TOPIC."""
+    from twistmq.client.blocking.producer import Producer
     from twistmq.client.commands.lines import paced, read_messages, unescaped
-    from twistmq.client.producer import Producer
 
     properties = {}
     for header in headers:
@@ -78,7 +78,7 @@ def produce(
 
 def _outcome(error: BaseException) -> str:
     """Say of a message whose send failed whether it may be stored all the same."""
-    from twistmq.client.errors import Full, NoRoute, OptionError, RequestRefused, SendFailed
+    from twistmq.client.base.errors import Full, NoRoute, OptionError, RequestRefused, SendFailed
 
     is_certain = (not error.maybe_stored if isinstance(error, SendFailed)
                   else isinstance(error, Full | NoRoute | OptionError | RequestRefused))

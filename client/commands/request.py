@@ -23,7 +23,7 @@ def request(
     timeout_s: float, tags: str, wait_s: float,
 ) -> None:
     """Send BODY to TOPIC as a request, and print the reply of the consumer that handles it."""
-    from twistmq.client.producer import Producer
+    from twistmq.client.blocking.producer import Producer
 
     arguments = arguments_of(access_key, secret_key, namespace, timeout_s)
     with guarded(), Producer(where, group="twistmq_request", **arguments) as producer:

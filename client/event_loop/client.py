@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from twistmq.client.core.queries import Queries
+from twistmq.client.base.messages import MessageQueue, PullResult
+from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import MessageQueue, PullResult
 
 __all__ = ["LoopClient"]
 

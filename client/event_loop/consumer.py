@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from twistmq.client.core.client import ClientCore
-from twistmq.client.core.consuming import Member
-from twistmq.client.core.handling import TAKE, Handling, Steps, await_steps, check_run
-from twistmq.client.core.held import Batch
-from twistmq.client.core.replies import reply_to
-from twistmq.client.core.subscriptions import Topics
-from twistmq.client.core.turns import Turn
-from twistmq.client.errors import Closed
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import ReceivedMessage, SendResult
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.handler_calls import TAKE, Handling, Steps, await_steps, check_run
+from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.core.consumer.turns import Turn
+from twistmq.client.core.producer.replies import reply_to
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import ReceivedMessage, SendResult
-from twistmq.client.roles import Parts, build_consumer
+from twistmq.client.shell.roles import Parts, build_consumer
 
 __all__ = ["LoopConsumer"]
 

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
-from twistmq.client.core.engine import Close, Connect, Engine, Work, Write
-from twistmq.client.core.tasks import Future, Task
+from twistmq.client.core.connection.engine import Close, Connect, Engine, Work, Write
+from twistmq.client.core.connection.tasks import Future, Task
 
 __all__ = ["Driver", "EventLoop", "Stream"]
 

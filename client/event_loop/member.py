@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
-from twistmq.client.core.consuming import Member
-from twistmq.client.core.subscriptions import Sql, subscription
-from twistmq.client.errors import Closed
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import MessageQueue
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Sql, subscription
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import MessageQueue
-from twistmq.client.roles import Parts
+from twistmq.client.shell.roles import Parts
 
 __all__ = ["LoopMember"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from twistmq.client.core.held import Batch
-from twistmq.client.core.pop_consumer import PopMember
-from twistmq.client.core.subscriptions import Topics
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.consumer.held_queues import Batch
+from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.core.pop.pop_consumer import PopMember
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import ReceivedMessage
-from twistmq.client.roles import Parts, build_pop_consumer
+from twistmq.client.shell.roles import Parts, build_pop_consumer
 
 __all__ = ["LoopPopConsumer"]
 
@@ -22,7 +22,7 @@ C = TypeVar("C", bound=LoopClient)
 
 
 class LoopPopConsumer(LoopConsumer[C, T]):
-    """See :class:`twistmq.client.pop_consumer.PopConsumer`; methods that wait are awaited."""
+    """A coroutine's form of :class:`twistmq.client.blocking.pop_consumer.PopConsumer`."""
 
     member: PopMember[T]
 

@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from twistmq.client.core.outgoing import Outgoing
-from twistmq.client.core.recalls import recall
-from twistmq.client.core.replies import prepare_request, request
-from twistmq.client.core.room import AwaitedRoom
-from twistmq.client.core.tasks import Future
-from twistmq.client.core.transactions import prepare_half
-from twistmq.client.errors import Closed
-from twistmq.client.event_loop.client import LoopClient
-from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import (
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import (
     Message,
     MessageQueue,
     ReceivedMessage,
     SendResult,
     message_of,
 )
-from twistmq.client.options import milliseconds
-from twistmq.client.roles import Parts, build_producer
-from twistmq.client.transaction import AsyncTransaction
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.recalls import recall
+from twistmq.client.core.producer.replies import prepare_request, request
+from twistmq.client.core.producer.room import AwaitedRoom
+from twistmq.client.core.producer.transactions import prepare_half
+from twistmq.client.event_loop.client import LoopClient
+from twistmq.client.event_loop.waits import waits
+from twistmq.client.shell.options import milliseconds
+from twistmq.client.shell.roles import Parts, build_producer
+from twistmq.client.shell.transaction import AsyncTransaction
 
 __all__ = ["LoopProducer"]
 
@@ -186,7 +186,7 @@ class LoopProducer(Generic[C, F]):
     ) -> AsyncTransaction:
         """A message that is delivered once the block of this context manager ends.
 
-        See ``twistmq.client.transaction``.
+        See ``twistmq.client.shell.transaction``.
 
         :raises OptionError: when it cannot be sent, or the option ``on_check`` is not set.
         """

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from twistmq.client.core.pull_consumer import PullMember
-from twistmq.client.core.subscriptions import Topics
+from twistmq.client.base.messages import MessageQueue, ReceivedMessage
+from twistmq.client.core.consumer.pull_consumer import PullMember
+from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.member import LoopMember
 from twistmq.client.event_loop.waits import waits
-from twistmq.client.messages import MessageQueue, ReceivedMessage
-from twistmq.client.roles import Parts, build_pull_consumer
+from twistmq.client.shell.roles import Parts, build_pull_consumer
 
 __all__ = ["LoopPullConsumer"]
 
@@ -22,7 +22,7 @@ C = TypeVar("C", bound=LoopClient)
 
 
 class LoopPullConsumer(LoopMember[C, T]):
-    """See :class:`twistmq.client.pull_consumer.PullConsumer`; methods that wait are awaited."""
+    """A coroutine's form of :class:`twistmq.client.blocking.pull_consumer.PullConsumer`."""
 
     member: PullMember[T]
 

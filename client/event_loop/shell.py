@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twistmq.client.building import build_client
-from twistmq.client.clock import SystemClock
-from twistmq.client.core.room import Room
-from twistmq.client.core.tasks import Future
-from twistmq.client.errors import Closed
+from twistmq.client.base.errors import Closed
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.producer.room import Room
 from twistmq.client.event_loop.driver import Driver, EventLoop
-from twistmq.client.flag import Flag
+from twistmq.client.shell.building import build_client
+from twistmq.client.shell.clock import SystemClock
+from twistmq.client.shell.flag import Flag
 
 if TYPE_CHECKING:
     import ssl
 
-    from twistmq.client.options import Where
+    from twistmq.client.shell.options import Where
 
 __all__ = ["Shell"]
 
@@ -109,7 +109,7 @@ class Shell(ABC):
         if self.core.is_closed:
             return
         # Loaded at the end of programs only.
-        from twistmq.client.core.finishing import finish
+        from twistmq.client.core.connection.exit_flush import finish
 
         # Another part of the program may close the client during the wait.
         with suppress(Closed):

@@ -10,15 +10,15 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet.task import Clock
 
-from twistmq.client.core.client import ClientCore, ClientOptions
-from twistmq.client.core.consuming import Member
-from twistmq.client.core.engine import Close, Connect, Effect, Work, Write
-from twistmq.client.core.pop_consumer import PopMember
-from twistmq.client.core.sending import Sender
-from twistmq.client.core.subscriptions import Topics
-from twistmq.client.core.tasks import Future
-from twistmq.client.messages import Message, ReceivedMessage, SendResult, message_of
-from twistmq.client.roles import build_consumer, build_pop_consumer, build_producer
+from twistmq.client.base.messages import Message, ReceivedMessage, SendResult, message_of
+from twistmq.client.core.connection.client import ClientCore, ClientOptions
+from twistmq.client.core.connection.engine import Close, Connect, Effect, Work, Write
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.core.pop.pop_consumer import PopMember
+from twistmq.client.core.producer.sender import Sender
+from twistmq.client.shell.roles import build_consumer, build_pop_consumer, build_producer
 from twistmq.client.testing.network import Faults, Pipe
 from twistmq.client.testing.servers import MemoryBroker, MemoryNameServer
 

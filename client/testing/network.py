@@ -10,7 +10,7 @@ from twistmq.broker.testing.conversation import MemoryConnection
 
 if TYPE_CHECKING:
     from twistmq.broker.net.factory import RemotingFactory
-    from twistmq.client.core.engine import Engine
+    from twistmq.client.core.connection.engine import Engine
 
 __all__ = ["Faults", "MemoryServer", "Pipe", "frames_of"]
 

@@ -8,28 +8,28 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from twistmq.client.clock import SystemClock
-from twistmq.client.core.client import ClientCore, ClientOptions
-from twistmq.client.core.outgoing import Outgoing
-from twistmq.client.core.replies import prepare_request
-from twistmq.client.core.transactions import prepare_half
-from twistmq.client.errors import Closed, OptionError, RequestTimeout
-from twistmq.client.messages import (
+from twistmq.client.base.errors import Closed, OptionError, RequestTimeout
+from twistmq.client.base.messages import (
     Message,
     MessageQueue,
     ReceivedMessage,
     SendResult,
     message_of,
 )
-from twistmq.client.options import CLIENT, PRODUCER, Where, milliseconds, values_of
-from twistmq.client.roles import build_producer, divide
+from twistmq.client.core.connection.client import ClientCore, ClientOptions
+from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.replies import prepare_request
+from twistmq.client.core.producer.transactions import prepare_half
+from twistmq.client.shell.clock import SystemClock
+from twistmq.client.shell.options import CLIENT, PRODUCER, Where, milliseconds, values_of
+from twistmq.client.shell.roles import build_producer, divide
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import ProducerArguments
-    from twistmq.client.blocking import Client
+    from twistmq.client.blocking.client import Client
+    from twistmq.client.shell.arguments import ProducerArguments
 
 __all__ = ["RecordedTransaction", "RecordingProducer"]
 

@@ -17,28 +17,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from twistmq.client.base.messages import SendResult
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
-from twistmq.client.messages import SendResult
-from twistmq.client.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
-from twistmq.client.roles import parts_of
+from twistmq.client.shell.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.shell.roles import parts_of
 from twistmq.client.tx.loop import Deferring, TwistedShell
 from twistmq.client.tx.service import ConsumerService
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from twistmq.client.arguments import (
+    from twistmq.client.core.consumer.subscriptions import Topics
+    from twistmq.client.shell.arguments import (
         ClientArguments,
         ConsumerArguments,
         PopArguments,
         ProducerArguments,
         PullArguments,
     )
-    from twistmq.client.core.subscriptions import Topics
 
 __all__ = ["Client", "Consumer", "ConsumerService", "PopConsumer", "Producer", "PullConsumer"]
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 class Client(Deferring, LoopClient):
     """A client of a cluster, shared by the producers and consumers that are given it.
 
-    :param where: the name servers, see ``Where`` of ``twistmq.client.options``.
+    :param where: the name servers, see ``Where`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
     """
 

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twistmq.client.event_loop.driver import Driver
-from twistmq.client.tls import TlsPipe
+from twistmq.client.shell.tls import TlsPipe
 
 __all__ = ["Opening"]
 

@@ -19,11 +19,11 @@ from twisted.internet.defer import (
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from twistmq.client.errors import OptionError
+from twistmq.client.base.errors import OptionError
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.event_loop.waits import ForTwisted
-from twistmq.client.options import Where
+from twistmq.client.shell.options import Where
 from twistmq.client.tx.connection import Opening
 from twistmq.protocol.addresses import split_address
 

@@ -9,8 +9,8 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.client.core.turns import Turn
-from twistmq.client.messages import ReceivedMessage
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.consumer.turns import Turn
 
 if TYPE_CHECKING:
     from twistmq.client.tx import Consumer

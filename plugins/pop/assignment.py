@@ -4,8 +4,8 @@ The broker shares the queues of a topic out as the clients of a group would them
 other brokers it knows from the name servers. A member that pops needs no queues of its own: all
 members of the group may pop all of them, unless it is set with how many of them each shares.
 
-The client has the same strategies, for its own members (``client/core/strategies.py``). They are
-not shared: a stock plugin imports ``twistmq.broker.api`` only.
+The client has the same strategies, for its own members (``client/core/consumer/strategies.py``).
+They are not shared: a stock plugin imports ``twistmq.broker.api`` only.
 
 Source: QueryAssignmentProcessor, TopicRouteInfoManager, AllocateMessageQueueAveragely,
 AllocateMessageQueueAveragelyByCircle @5.3.3.

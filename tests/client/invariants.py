@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from twistmq.client.messages import ReceivedMessage
+from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.testing import MemoryClient, MemoryCluster
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode

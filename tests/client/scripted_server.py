@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from twistmq.protocol.command import RemotingCommand, decode_command, encode_reply
 from twistmq.protocol.frame import FrameDecoder

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.client.invariants import Invariants, PromiseBroken
-from twistmq.client.core.consuming import Member
-from twistmq.client.core.held import Batch, Held
-from twistmq.client.core.tasks import Cancelled, Task
-from twistmq.client.errors import Closed
-from twistmq.client.messages import ReceivedMessage
-from twistmq.client.roles import build_consumer
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.connection.tasks import Cancelled, Task
+from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.shell.roles import build_consumer
 from twistmq.client.testing import MemoryCluster
 
 __all__ = ["SimulatedMember"]

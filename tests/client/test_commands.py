@@ -20,8 +20,8 @@ from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.interop.servers import wait_until
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client, Consumer, MessageQueue, Producer, ReceivedMessage
+from twistmq.client.base.errors import RequestRefused
 from twistmq.client.commands import consume as consume_module
-from twistmq.client.errors import RequestRefused
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingConnectError

@@ -10,11 +10,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-import twistmq.client.producer
+import twistmq.client.blocking.producer
 from tests.client.test_shells import ShellCase
 from tests.interop.servers import wait_until
 from twistmq.client import Client, Closed, Consumer, Producer, PullConsumer, aio
-from twistmq.client.core.tasks import Future
+from twistmq.client.core.connection.tasks import Future
 
 #: A close that waits for handlers which do not run takes ten seconds.
 AT_ONCE_S = 8
@@ -225,7 +225,7 @@ class InterruptedTests(ShellCase):
             raise KeyboardInterrupt
 
         def run() -> None:
-            self.patch(twistmq.client.producer, "_LATE_S", 0.1)
+            self.patch(twistmq.client.blocking.producer, "_LATE_S", 0.1)
             producer = Producer(self.where, timeout_s=0.5)
             loop = producer.client.loop
             post = loop.post

@@ -43,7 +43,7 @@ class ImportTests(SynchronousTestCase):
                                 ("from twistmq.client import Producer", 180)):
             self.assertLessEqual(len(self.modules(statement)), most, msg=statement)
         found = self.modules("from twistmq.client import Producer")
-        for module in ("twistmq.client.core.consuming", "twistmq.protocol.headers.table",
+        for module in ("twistmq.client.core.consumer.member", "twistmq.protocol.headers.table",
                        "pathlib", "random", "ssl", "hmac", "twistmq.protocol.signature"):
             self.assertNotIn(module, found)
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.client.core.unique_id import UniqueIds
-from twistmq.client.flag import Flag
-from twistmq.client.futures import Outcomes, RunningFuture, SharedFuture
-from twistmq.client.loop import Loop
+from twistmq.client.blocking.futures import Outcomes, RunningFuture, SharedFuture
+from twistmq.client.blocking.loop import Loop
+from twistmq.client.core.producer.unique_id import UniqueIds
+from twistmq.client.shell.flag import Flag
 
 #: How long anything may take that is done at once, seconds.
 AT_ONCE_S = 10.0

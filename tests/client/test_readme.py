@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client
-from twistmq.client.options import option_page
+from twistmq.client.shell.options import option_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "client/README.md").read_text()

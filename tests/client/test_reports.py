@@ -6,10 +6,10 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.client.test_new_queues import FOLLOW_MS, Case, Reader
-from twistmq.client.core.subscriptions import subscription
-from twistmq.client.messages import Message
-from twistmq.client.offset_file import OffsetFile
-from twistmq.client.roles import build_consumer
+from twistmq.client.base.messages import Message
+from twistmq.client.core.consumer.subscriptions import subscription
+from twistmq.client.shell.offset_file import OffsetFile
+from twistmq.client.shell.roles import build_consumer
 from twistmq.protocol.bodies import TopicConfig
 
 

@@ -29,8 +29,8 @@ from twistmq.client import (
     aio,
     tx,
 )
-from twistmq.client.codecs import json_of
-from twistmq.client.interceptors import Interceptor
+from twistmq.client.base.codecs import json_of
+from twistmq.client.base.interceptors import Interceptor
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.record import records_of
 

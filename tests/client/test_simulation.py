@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.simulation import ClientSimulation, SimulationFailed
-from twistmq.client.core.consuming import Member
+from twistmq.client.core.consumer.member import Member
 
 #: Half a minute of them.
 SEEDS = range(50)

@@ -7,12 +7,12 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.simulation import ClientSimulation, SimulationFailed
-from twistmq.client.core import rebalance
-from twistmq.client.core.consuming import Member
-from twistmq.client.core.ordering import Locks
-from twistmq.client.core.tasks import Future
-from twistmq.client.core.window import QueueWindow
-from twistmq.client.errors import Closed
+from twistmq.client.base.errors import Closed
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer import rebalance
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.queue_locks import Locks
+from twistmq.client.core.consumer.window import QueueWindow
 
 #: Seeds in which each has to be found: several times those that it took.
 SEED_COUNT = 300

@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.client.core.consuming import Member
-from twistmq.client.roles import build_consumer, build_pull_consumer
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.shell.roles import build_consumer, build_pull_consumer
 from twistmq.client.testing import MemoryCluster
 
 

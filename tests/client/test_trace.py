@@ -13,8 +13,8 @@ from twisted.trial.unittest import TestCase
 
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client, Consumer, Message, Producer, ReceivedMessage, Retry
-from twistmq.client.core import tracing
-from twistmq.client.interceptors import Interceptor
+from twistmq.client.base.interceptors import Interceptor
+from twistmq.client.core.producer import tracer as tracing
 from twistmq.protocol.record import records_of
 from twistmq.protocol.topic_names import TRACE_TOPIC
 from twistmq.protocol.trace_records import (

@@ -14,7 +14,7 @@ from tests.hostile.wire import Closed, RawConnection, json_frame, raw_frame
 from tests.interop.servers import Servers
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
 from twistmq.broker.testing.raw_client import pull_header, send_header
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.namesrv import PutKVConfigRequestHeader
 from twistmq.protocol.signature import Credentials, signature_of

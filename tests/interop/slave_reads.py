@@ -10,7 +10,7 @@ from typing import Any
 from tests.interop.servers import wait_until
 from twistmq.broker.testing import RawClient
 from twistmq.client import Client, ClientError, Consumer, MessageQueue, Producer
-from twistmq.client.interceptors import Interceptor
+from twistmq.client.base.interceptors import Interceptor
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.topic import (
     CreateTopicRequestHeader,

@@ -20,7 +20,7 @@ from twistmq.client import (
     ReceivedMessage,
     SendResult,
 )
-from twistmq.client.core.engine import Engine
+from twistmq.client.core.connection.engine import Engine
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.protocol.record import records_of

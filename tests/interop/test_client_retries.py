@@ -13,7 +13,7 @@ from tests.interop.servers import wait_until
 from tests.interop.test_client_sends import java
 from twistmq.broker.testing import RawClient
 from twistmq.client import Consumer, Dead, Producer, ReceivedMessage, Unsupported
-from twistmq.client.errors import TopicMissing
+from twistmq.client.base.errors import TopicMissing
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader

@@ -6,11 +6,11 @@ import base64
 import zlib
 
 from tests.interop.clients import JavaTestCase, java_program
-from twistmq.client.codecs import CODECS, compress
+from twistmq.client.base.codecs import CODECS, compress
 
 
 class CompressionTests(JavaTestCase):
-    """client/codecs.py."""
+    """client/base/codecs.py."""
 
     def test_java_reads_bodies_of_each_codec(self) -> None:
         """The Java client decompresses them to the same bytes, empty and large ones too."""

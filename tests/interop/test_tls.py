@@ -22,7 +22,7 @@ from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.codes import RequestCode
 
 TOPIC: Final = "ByTls"

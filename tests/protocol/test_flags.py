@@ -49,8 +49,8 @@ class OnceTests(SynchronousTestCase):
     def test_no_other_module_defines_a_flag(self) -> None:
         """A module that needs a flag imports it, under its name."""
         wrong: list[str] = []
-        for folder in ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
-                       "spark_bridge",
+        for folder in ("protocol", "broker", "client", "tools", "plugins", "acl", "trace",
+                       "transaction", "spark_bridge",
                        "tests"):
             for path in (ROOT / folder).rglob("*.py"):
                 if path != ROOT / "protocol/flags.py":

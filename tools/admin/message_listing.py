@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from twistmq.client.core.damaged import sort_out
-from twistmq.client.core.pulling import messages_of, pull_header, pull_result
-from twistmq.client.core.subscriptions import subscription
-from twistmq.client.messages import PullStatus, ReceivedMessage
-from twistmq.client.received_message import DamagedMessage
+from twistmq.client.base.messages import PullStatus, ReceivedMessage
+from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.consumer.damaged_messages import sort_out
+from twistmq.client.core.consumer.pull_request import messages_of, pull_header, pull_result
+from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.protocol import json_dialect
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from twistmq.client.core.pulling import unwrap
-from twistmq.client.received_message import DamagedMessage
+from twistmq.client.base.received_message import DamagedMessage
+from twistmq.client.core.consumer.pull_request import unwrap
 from twistmq.protocol import json_dialect
 from twistmq.protocol.bodies import ConsumerConnection, ConsumeType, MessageModel, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode

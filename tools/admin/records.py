@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 
-from twistmq.client.codecs import decompress
-from twistmq.client.errors import Undecodable
+from twistmq.client.base.codecs import decompress
+from twistmq.client.base.errors import Undecodable
 from twistmq.protocol.message_id import offset_message_id
 from twistmq.protocol.properties import UNIQ_KEY
 from twistmq.protocol.record import StoredMessage

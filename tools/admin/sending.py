@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from twistmq.client.core.outgoing import send_header
-from twistmq.client.core.unique_id import process_ids
-from twistmq.client.messages import check_properties
+from twistmq.client.base.messages import check_properties
+from twistmq.client.core.producer.outgoing import send_header
+from twistmq.client.core.producer.unique_id import process_ids
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from twistmq.client.blocking import Client
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand

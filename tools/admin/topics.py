@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from twistmq.client.core.strategies import Averagely
+from twistmq.client.core.consumer.strategies import Averagely
 from twistmq.protocol.bodies import (
     CreateTopicListRequestBody,
     GroupList,

@@ -9,7 +9,7 @@ from typing import Final
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.bodies import KVTable
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError

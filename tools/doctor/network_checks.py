@@ -24,7 +24,7 @@ from twistmq.broker.edge.address_server_url import (
 )
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.addresses import (
     ANSWER_SIZE_MAX,
     addresses_of_answer,

@@ -13,7 +13,7 @@ from twistmq.broker.config.properties_file import decode_properties, parse_prope
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.bodies import ClusterInfo
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import RawClient, send_header
-from twistmq.client.connection import Connection
+from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RemotingSendError
 from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader

@@ -21,7 +21,7 @@ from tests.interop.ports import free_ports
 from tests.interop.servers import take_default_signals
 from tests.tools.test_command_line import PATIENCE, TWISTD, TWISTMQ, call
 from twistmq.client import Producer
-from twistmq.client.blocking import Client
+from twistmq.client.blocking.client import Client
 
 
 def free_base(count: int) -> int:

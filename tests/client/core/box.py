@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from twistmq.client.core.client import ClientCore, ClientOptions
-from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
-from twistmq.client.core.tasks import Future
+from twistmq.client.core.connection.client import ClientCore, ClientOptions
+from twistmq.client.core.connection.engine import Close, Connect, Effect, Engine, Work, Write
+from twistmq.client.core.connection.tasks import Future
 from twistmq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand, decode_command, encode_reply

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from typing import Any, NoReturn, TypeVar, cast
 
-from twistmq.client.core.tasks import Future, Task
+from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.event_loop.client import LoopClient
 from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.driver import Driver
 from twistmq.client.event_loop.shell import Shell
-from twistmq.client.options import CONSUMER
-from twistmq.client.roles import parts_of
+from twistmq.client.shell.options import CONSUMER
+from twistmq.client.shell.roles import parts_of
 from twistmq.client.testing import MemoryClient
 
 __all__ = ["InContext", "MemoryShell", "consumer_of"]

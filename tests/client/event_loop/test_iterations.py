@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.event_loop.memory_shell import InContext, MemoryShell, consumer_of
 from twistmq.client import Closed, Message
-from twistmq.client.core.tasks import Cancelled, Task
+from twistmq.client.core.connection.tasks import Cancelled, Task
 from twistmq.client.testing import MemoryCluster
 
 #: Messages, which come in three parts.

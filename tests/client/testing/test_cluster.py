@@ -6,7 +6,7 @@ import logging
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.client.errors import SendFailed
+from twistmq.client.base.errors import SendFailed
 from twistmq.client.testing import MemoryCluster, MemoryMember
 
 

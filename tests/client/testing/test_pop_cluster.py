@@ -7,7 +7,7 @@ import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.client.errors import Unsupported
+from twistmq.client.base.errors import Unsupported
 from twistmq.client.testing import MemoryCluster, MemoryPopMember
 from twistmq.protocol.errors import BrokerError
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.scripted_server import ScriptedServer, answer
-from twistmq.client.blocking import Client
+from twistmq.client.blocking.client import Client
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import RemotingTimeout
 from twistmq.tools.admin.session import Session

@@ -1,0 +1,1 @@
+"""What a program sends, reads and catches: messages, answers, codecs, interceptors, errors."""

@@ -1,0 +1,321 @@
+"""Codecs of bodies: compression, and serialisers that make values of bodies.
+
+A record's system flag says whether its body is compressed and by what; clients before 5.0 have
+zlib only, which is type 0 there. zlib is Python's own. LZ4 (its frame format) and Zstandard need
+packages that the extra ``compression`` installs; they are imported when a body needs them. Where
+pyarrow is installed, as with Spark, it decompresses both without them.
+
+No body decompresses to more than a bound, whatever it says of its own size.
+
+Source: Compressor and its classes, CompressionType, MessageSysFlag @5.3.3.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from twistmq.client.base.errors import OptionError, Undecodable
+from twistmq.protocol.record import (
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_LZ4,
+    SYS_COMPRESSION_MASK,
+    SYS_COMPRESSION_ZLIB,
+    SYS_COMPRESSION_ZSTD,
+)
+
+__all__ = ["BODY_SIZE_MAX", "CODECS", "FRAMES_MAX", "LEVEL", "Serialiser", "check_codec",
+           "compress", "decompress", "json_of", "raw", "text"]
+
+#: Bytes that a body may have when it is decompressed. A broker takes 4 MiB by default, compressed
+#: or not: more than this is no message but something made to fill the memory of its readers.
+BODY_SIZE_MAX: Final = 64 << 20
+#: Frames of LZ4 or Zstandard that a body may have. Producers write one. An empty frame has ten
+#: bytes, and a decompressor for it costs as much as kilobytes of data.
+FRAMES_MAX: Final = 128
+#: Bytes that a decompressor is given at once.
+_CHUNK_BYTES: Final = 64 << 10
+#: The level of compression, as Java's; LZ4 is used without one.
+#: Source: DefaultMQProducer.compressLevel.
+LEVEL: Final = 5
+_INSTALL: Final = "pip install 'twistmq[compression]'"
+
+
+class Decompressor(Protocol):
+    """One stream, taken apart in pieces; as Python's own modules have it."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """Bytes behind the end."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """Decompress; not more than so many bytes."""
+
+
+class Codec(msgspec.Struct, frozen=True):
+    """One type of compression."""
+
+    name: str
+    #: Bits of the system flag beside SYS_COMPRESSED.
+    sys_flag: int
+    #: Both raise ImportError where the package is missing.
+    compress: Callable[[bytes, int], bytes]
+    decompressor: Callable[[], Decompressor]
+
+
+#: The modules; Python has Zstandard from 3.14 on.
+_LZ4: Final = "lz4.frame"
+_ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
+
+@cache
+def _found(name: str) -> ModuleType | str:
+    """A module, or why it cannot be imported, which is not tried for each body."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        return str(error)
+
+
+def _module(name: str) -> Any:
+    """A module of the extra; :raises ImportError: when it is not installed."""
+    found = _found(name)
+    if isinstance(found, str):
+        raise ImportError(found)
+    return found
+
+
+def _compress_lz4(body: bytes, level: int) -> bytes:
+    # Java reads frames with independent blocks only.
+    found: bytes = _module(_LZ4).compress(body, block_linked=False)
+    return found
+
+
+def _compress_zstd(body: bytes, level: int) -> bytes:
+    found: bytes = _module(_ZSTD).compress(body, level)
+    return found
+
+
+def _decompressor_lz4() -> Decompressor:
+    found: Decompressor = _module(_LZ4).LZ4FrameDecompressor()
+    return found
+
+
+def _decompressor_zstd() -> Decompressor:
+    found: Decompressor = _module(_ZSTD).ZstdDecompressor()
+    return found
+
+
+#: The codecs by the names that options have.
+CODECS: Final = {codec.name: codec for codec in (
+    Codec("zlib", SYS_COMPRESSION_ZLIB, zlib.compress, zlib.decompressobj),
+    Codec("lz4", SYS_COMPRESSION_LZ4, _compress_lz4, _decompressor_lz4),
+    Codec("zstd", SYS_COMPRESSION_ZSTD, _compress_zstd, _decompressor_zstd))}
+_BY_FLAG: Final = {0: CODECS["zlib"], **{codec.sys_flag: codec for codec in CODECS.values()}}
+
+
+def check_codec(name: str) -> None:
+    """:raises OptionError: when a codec is not known, or its package is not installed."""
+    codec = CODECS.get(name)
+    if codec is None:
+        raise OptionError(f"codec {name!r} is not known: {', '.join(CODECS)}")
+    try:
+        codec.compress(b"", LEVEL)
+    except ImportError as error:
+        raise OptionError(f"codec {name!r} needs a package ({error}): {_INSTALL}") from None
+
+
+def compress(body: bytes, name: str = "zlib", level: int = LEVEL) -> tuple[bytes, int]:
+    """Compress a body; the bytes, and the bits that its system flag gets.
+
+    :param name: of a codec for which :func:`check_codec` raised nothing.
+    """
+    codec = CODECS[name]
+    return codec.compress(body, level), SYS_COMPRESSED | codec.sys_flag
+
+
+def decompress(body: bytes, sys_flag: int, bytes_max: int = BODY_SIZE_MAX) -> bytes:
+    """Decompress a body if its system flag says that it is compressed.
+
+    :raises Undecodable: when it does not decompress, to more than a bound, or its package is
+        missing.
+    """
+    if not sys_flag & SYS_COMPRESSED:
+        return body
+    codec = _BY_FLAG.get(sys_flag & SYS_COMPRESSION_MASK)
+    if codec is None:
+        raise Undecodable(f"compression type {(sys_flag & SYS_COMPRESSION_MASK) >> 8} is not known")
+    try:
+        found = _decompressed(codec, body, bytes_max + 1)
+    except ImportError as error:
+        raise Undecodable(
+            f"{len(body)} bytes are compressed by {codec.name}, and its package is missing "
+            f"({error}): {_INSTALL}") from None
+    except Exception as error:  # each package has errors of its own
+        raise Undecodable(
+            f"{len(body)} bytes do not decompress by {codec.name}: {error}") from None
+    if len(found) > bytes_max:
+        raise Undecodable(f"{len(body)} bytes decompress to more than {bytes_max}")
+    return found
+
+
+def _decompressed(codec: Codec, body: bytes, most: int) -> bytes:
+    """Decompress, and stop after so many bytes.
+
+    :raises EOFError: when bytes are missing, and ValueError: when there are too many frames.
+    """
+    try:
+        stream = codec.decompressor()
+    except ImportError as error:
+        return _by_arrow(codec.name, body, most, error)
+    if codec.name != "zlib":
+        return _frames(codec, stream, body, most)
+    found = stream.decompress(body, most)
+    if not stream.eof and len(found) < most:
+        raise EOFError("the data ends too early")
+    return found
+
+
+def _frames(codec: Codec, stream: Decompressor, body: bytes, most: int) -> bytes:
+    """Decompress frames of LZ4 or Zstandard, of which one may follow the other.
+
+    A decompressor copies what follows its frame, so the body is given to it a chunk at a time.
+    """
+    parts: list[bytes] = []
+    left, position, frame_count = most, 0, 1
+    rest = b""
+    while left > 0 and (rest or position < len(body)):
+        if stream.eof:
+            frame_count += 1
+            if frame_count > FRAMES_MAX:
+                raise ValueError(f"more than {FRAMES_MAX} frames")
+            stream = codec.decompressor()
+        data = rest
+        if not data:
+            data = body[position:position + _CHUNK_BYTES]
+            position += _CHUNK_BYTES
+        part = stream.decompress(data, left)
+        rest = stream.unused_data if stream.eof else b""
+        parts.append(part)
+        left -= len(part)
+    if not stream.eof and left > 0:
+        raise EOFError("the data ends too early")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _by_arrow(name: str, body: bytes, most: int, missing: ImportError) -> bytes:
+    """Decompress with pyarrow; :raises ImportError: ``missing``, without pyarrow."""
+    pyarrow = _found("pyarrow")
+    if isinstance(pyarrow, str):
+        raise missing
+    parts: list[bytes] = []
+    left = most
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(body), name) as stream:
+        while left > 0 and (part := stream.read(min(left, 1 << 20))):
+            parts.append(part)
+            left -= len(part)
+    return b"".join(parts)
+
+
+# --- serialisers
+
+
+class HasBytes(Protocol):
+    """A message that was read; its body is decompressed."""
+
+    @property
+    def body(self) -> bytes:
+        """The bytes."""
+
+
+T = TypeVar("T")
+
+
+class Serialiser(Generic[T]):
+    """Makes bodies of values, and values of bodies.
+
+    A consumer takes it as ``decode``, and so can be called with a message. A producer takes it as
+    ``encode``.
+
+    :param name: for errors.
+    """
+
+    __slots__ = ("_from_bytes", "_name", "_to_bytes")
+
+    def __init__(
+        self, name: str, to_bytes: Callable[[T], bytes], from_bytes: Callable[[bytes], T]
+    ) -> None:
+        self._name = name
+        self._to_bytes = to_bytes
+        self._from_bytes = from_bytes
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def encode(self, value: T) -> bytes:
+        """The body of a value; :raises OptionError: when it cannot be encoded."""
+        try:
+            return self._to_bytes(value)
+        except Exception as error:  # a type that cannot be written has errors of many kinds
+            raise OptionError(
+                f"a {type(value).__name__} cannot be sent as {self._name}: {error}") from None
+
+    def decode(self, message: HasBytes) -> T:
+        """The value of a message; :raises Undecodable: when its body is that of no value."""
+        try:
+            return self._from_bytes(message.body)
+        except Exception as error:  # a validator of the type may raise anything
+            raise Undecodable(f"not {self._name}: {error}") from None
+
+    __call__ = decode
+
+
+def _to_utf8(value: str) -> bytes:
+    return value.encode()
+
+
+def _from_utf8(body: bytes) -> str:
+    return body.decode()
+
+
+#: Text in UTF-8.
+text: Final[Serialiser[str]] = Serialiser("text", _to_utf8, _from_utf8)
+#: The bytes themselves.
+raw: Final[Serialiser[bytes]] = Serialiser("raw", bytes, bytes)
+
+
+def json_of(kind: type[T]) -> Serialiser[T]:
+    """JSON of a type: a dataclass, a msgspec Struct, a TypedDict, list, dict, int and so on.
+
+    A key of a dict or a member of a set that is an integer needs bounds (``msgspec.Meta``) where
+    senders are not trusted: integers of any size can be chosen so that their hashes are equal,
+    and then a dict of them takes quadratic time.
+
+    :raises TypeError: when msgspec does not read or write the type.
+    """
+    return _JsonSerialiser(kind)
+
+
+class _JsonSerialiser(Serialiser[T]):
+    """JSON of one type; a copy of it makes an encoder and a decoder of its own."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        name = f"JSON of {getattr(kind, '__name__', kind)}"
+        super().__init__(name, msgspec.json.Encoder().encode, msgspec.json.Decoder(kind).decode)
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[type[T]]]:
+        return json_of, (self._kind,)

@@ -1,0 +1,179 @@
+"""Messages as a program sees them: those that it sends.
+
+Those that it reads (``twistmq.client.base.received_message``) and the answers of brokers
+(``twistmq.client.base.answers``) have their names here too.
+
+Source: Message @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from twistmq.client.base.answers import PullResult, PullStatus, SendResult
+from twistmq.client.base.errors import OptionError
+from twistmq.client.base.received_message import ReceivedMessage
+from twistmq.protocol import properties as names
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.topic_names import key_fault, tag_fault
+
+__all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult",
+           "check_properties", "message_of"]
+
+T = TypeVar("T")
+
+class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
+    """The parts of a message that are given by place."""
+
+    topic: str
+    body: Any
+
+
+class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
+    """A message to send: ``Message("orders", b"paid", tags="eu")``.
+
+    :param topic: its topic.
+    :param body: its bytes, or a value for a producer with an encoder.
+    :param tags: what consumers filter by, one tag: without ``||``, and without blanks around it.
+    :param keys: what it can be found by; a key has no blanks.
+    :param sharding_key: messages of one key go to one queue, in order.
+    :param properties: of the application; names of the system are for those who know them.
+    :param delay_level: deliver after the broker's delay of this level; 0: at once.
+    :param delay_ms: deliver after so many milliseconds; needs a broker of 5.0 or later.
+    :param deliver_at: deliver at a time: a datetime or Unix ms; needs a broker of 5.0 or later.
+    :param wait_stored: whether the broker answers only when it is flushed and copied as set up.
+    :param flag: the application's int32.
+    :param sys_flag: bits of the record, for bodies that are compressed already.
+    """
+
+    tags: str = ""
+    keys: Sequence[str] = ()
+    sharding_key: str = ""
+    properties: Mapping[str, str] = {}
+    delay_level: int = 0
+    delay_ms: int = 0
+    deliver_at: datetime | int | None = None
+    wait_stored: bool = True
+    flag: int = 0
+    sys_flag: int = 0
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is delivered later."""
+        return bool(self.delay_level or self.delay_ms or self.deliver_at is not None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no properties but WAIT and the unique id."""
+        return not (self.tags or self.keys or self.properties or self.sharding_key
+                    or self.delay_level or self.delay_ms or self.deliver_at is not None)
+
+    def all_properties(self) -> dict[str, str]:
+        """The properties as they are sent, but for the unique id.
+
+        :raises OptionError: when a name or a value cannot be a property's, when nothing could find
+            the message by its tag or by one of its keys, or when times contradict.
+        """
+        found = dict(self.properties)
+        if self.tags:
+            found[names.TAGS] = self.tags
+        if self.keys:
+            found[names.KEYS] = _joined(self.keys)
+        if self.sharding_key:
+            found[names.SHARDING_KEY] = self.sharding_key
+        if self.is_timed:
+            _add_time(self, found)
+        if not self.wait_stored:
+            found[names.WAIT] = "false"
+        elif names.WAIT not in found:
+            found[names.WAIT] = "true"
+        check_properties(found)
+        return found
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuse properties that would not come back as they are, and a tag that nothing can find.
+
+    :raises OptionError: which property it is, and why.
+    """
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise OptionError(f"property {name!r} is {value!r}: names and values are texts")
+        if not value or not name or "\x01" in name or "\x02" in name or (
+                "\x01" in value or "\x02" in value):
+            raise OptionError(f"property {name!r}: empty, or with a separator in it")
+        if not (value.isascii() and name.isascii()) and _has_no_utf8(name + value):
+            raise OptionError(f"property {name!r}: half of a surrogate pair is no character")
+    tag = properties.get(names.TAGS)
+    if tag is not None and (fault := tag_fault(tag)) is not None:
+        raise OptionError(f"tag {tag!r}: {fault}")
+
+
+def _has_no_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _joined(keys: object) -> str:
+    """The keys as one property.
+
+    :raises OptionError: when one of them is no text, or is not a key that can be found.
+    """
+    if isinstance(keys, str):
+        keys = (keys,)
+    if not isinstance(keys, Iterable) or not all(isinstance(key, str) for key in keys):
+        raise OptionError(f"keys are {keys!r}: give a list of texts")
+    for key in keys:
+        fault = key_fault(key)
+        if fault is not None:
+            raise OptionError(f"key {key!r}: {fault}")
+    return names.KEY_SEPARATOR.join(keys)
+
+
+def _add_time(message: Message, found: dict[str, str]) -> None:
+    for name in ("delay_level", "delay_ms"):
+        value = getattr(message, name)
+        if type(value) is not int or value < 0:
+            raise OptionError(f"{name} is {value!r}: give a whole number of at least 0")
+    if not isinstance(message.deliver_at, datetime | int | None):
+        raise OptionError(f"deliver_at is {message.deliver_at!r}: give a datetime or Unix ms")
+    given = [message.delay_level > 0, message.delay_ms > 0, message.deliver_at is not None]
+    if sum(given) != 1:
+        raise OptionError("a message has one of delay_level, delay_ms and deliver_at")
+    if message.delay_level > 0:
+        found[names.DELAY] = str(message.delay_level)
+    elif message.delay_ms > 0:
+        found[names.TIMER_DELAY_MS] = str(message.delay_ms)
+    elif isinstance(message.deliver_at, datetime):
+        found[names.TIMER_DELIVER_MS] = str(int(message.deliver_at.timestamp() * 1000))
+    else:
+        found[names.TIMER_DELIVER_MS] = str(message.deliver_at)
+
+
+def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> Message:
+    """The message of the arguments of a send.
+
+    :raises OptionError: for an unknown option, a message and options beside it, or a topic that is
+        no text.
+    """
+    if isinstance(topic, Message):
+        if options or (body is not None and body != b""):
+            raise OptionError("give a Message, or topic and body with their options, not both")
+        return topic
+    if not isinstance(topic, str):
+        raise OptionError(f"the topic is {topic!r}: give its name, or a Message")
+    if not options:
+        return Message(topic, body)
+    try:
+        if isinstance(options.get("keys"), str):
+            options = {**options, "keys": (options["keys"],)}
+        return Message(topic=topic, body=body, **options)
+    except TypeError as error:
+        raise OptionError(str(error)) from None

@@ -1,0 +1,301 @@
+"""The blocking client: questions about topics, queues and offsets, for threads.
+
+    with Client("127.0.0.1:9876") as client:
+        print(client.topics())
+
+All objects here may be used by many threads. The work is done by one daemon thread of the process,
+see ``twistmq.client.blocking.loop``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future as ThreadFuture
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from twistmq.client.base.errors import Closed, OptionError, Undecodable
+from twistmq.client.base.messages import MessageQueue, PullResult, PullStatus, ReceivedMessage
+from twistmq.client.blocking.futures import finish, running_future
+from twistmq.client.blocking.loop import Loop
+from twistmq.client.blocking.process_loop import shared_loop
+from twistmq.client.core.connection.tasks import Cancelled
+from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, pull_header
+from twistmq.client.core.consumer.queries import Queries
+from twistmq.client.shell.building import build_client
+from twistmq.client.shell.clock import SystemClock
+from twistmq.client.shell.options import Where
+from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.header import CommandHeader
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.base.received_message import DamagedMessage
+    from twistmq.client.core.consumer.subscriptions import Sql
+    from twistmq.client.shell.arguments import ClientArguments
+    from twistmq.client.shell.roles import Parts
+
+__all__ = ["Client", "closing_on_error"]
+
+T = TypeVar("T")
+
+
+class Client:
+    """A client of a cluster, shared by the producers and consumers that are given it.
+
+    :param where: the name servers, see ``Where`` of ``twistmq.client.shell.options``.
+    :param options: see the page of options.
+    :raises OptionError: when no name server is given, or an option has no meaning.
+    """
+
+    def __init__(self, where: Where = None, **options: Unpack[ClientArguments]) -> None:
+        built = build_client(where, SystemClock(), options)
+        self.core = built.core
+        self.options = self.core.options
+        self.queries = Queries(self.core)
+        self.loop: Loop = shared_loop()
+        self.loop.add(self.core.engine, built.tls, self._finish)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers know the client."""
+        return self.core.client_id
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses of the name servers that are known now."""
+        return list(self.core.names.addresses)
+
+    def close(self) -> None:
+        """Leave all groups and close all connections; a second call does nothing.
+
+        :raises RuntimeError: in a function that the client's own thread calls.
+        """
+        if not self.core.is_closed:
+            # Another thread may close it first.
+            with suppress(Closed):
+                self.loop.call(self.core.engine, self.core.close)
+            self.loop.remove(self.core.engine)
+
+    async def _finish(self) -> None:
+        """Bring everything to the brokers at the end of the program."""
+        # Loaded at the end of programs only.
+        from twistmq.client.core.connection.exit_flush import finish
+
+        await finish(self.core)
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine of the core and wait for it.
+
+        :raises Closed: when the client is closed.
+        """
+        if self.core.is_closed:
+            raise Closed("the client is closed")
+        try:
+            return self.loop.call(self.core.engine, make)
+        except Cancelled:
+            raise Closed("the client is closed") from None
+
+    # --- requests
+
+    @property
+    def timeout_s(self) -> float:
+        """The bound on each request, seconds."""
+        return self.options.timeout_ms / 1000
+
+    def ask(
+        self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
+        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Ask the server at an address, once.
+
+        :param taken: the codes of an answer that is returned.
+        :raises RequestRefused: with another code.
+        :raises RemotingError: when it does not answer; the text names it.
+        """
+        timeout_ms = None if timeout_s is None else timeout_s * 1000
+        return self.run(lambda: self.core.ask(address, code, header, body, taken=taken,
+                                              timeout_ms=timeout_ms))
+
+    def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
+        """Ask one name server after the other until one answers.
+
+        :raises RequestRefused: when it answers with an error.
+        :raises RemotingError: when none answers.
+        """
+        return self.run(lambda: self.core.ask_name_server(code, header))
+
+    # --- topics and brokers
+
+    def route(self, topic: str, *, again: bool = False) -> TopicRouteData:
+        """Where a topic is.
+
+        :param again: ask even when the route is known.
+        :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows it.
+        :raises RemotingError: when none answers.
+        """
+        return self.run(lambda: self.queries.route(topic, again=again))
+
+    def topics(self) -> list[str]:
+        """The names of all topics, in order."""
+        return self.run(self.queries.topics)
+
+    def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
+        """The queues that a topic can be read from, in order; :raises: as :meth:`route`."""
+        return self.run(lambda: self.queries.read_queues(topic, again=again))
+
+    def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
+        """The queues that a topic can be sent to, in order.
+
+        A topic that is not there yet has those that a first send makes.
+
+        :raises RequestRefused: TOPIC_NOT_EXIST when no broker makes topics either.
+        """
+        return self.run(lambda: self.queries.write_queues(topic, again=again))
+
+    def cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers."""
+        return self.run(self.queries.cluster_info)
+
+    def broker_addresses(self) -> dict[str, str]:
+        """The address of each broker's master, or of a slave without a master, by name."""
+        return self.run(self.queries.broker_addresses)
+
+    def runtime_info(self, address: str) -> dict[str, str]:
+        """A broker's runtime table: what ``mqadmin brokerStatus`` shows."""
+        return self.run(lambda: self.queries.runtime_info(address))
+
+    # --- offsets: all are logical indices in a queue
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset that can be read."""
+        return self.run(lambda: self.queries.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will have."""
+        return self.run(lambda: self.queries.max_offset(queue))
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at that Unix ms or later; the queue's end without one."""
+        return self.run(lambda: self.queries.search_offset(queue, timestamp_ms))
+
+    def group_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The first offset that a group has not consumed; None when it never had the queue."""
+        return self.run(lambda: self.queries.group_offset(group, queue))
+
+    def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set how far a group has come: the first offset that it has not consumed."""
+        self.run(lambda: self.queries.commit_group_offset(group, queue, offset))
+
+    # --- pulling
+
+    def pull(
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
+        max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
+        hold_ms: int = 0,
+    ) -> PullResult:
+        """Pull messages of one queue.
+
+        :param hold_ms: how long the broker may wait for a message.
+        :raises RequestRefused: with the broker's code and remark.
+        """
+        return self.run(lambda: self.queries.pull(
+            queue, offset, group=group, max_count=max_count, expression=expression,
+            expression_type=expression_type, hold_ms=hold_ms))
+
+    def read(
+        self, queue: MessageQueue, start: int | None = None, stop: int | None = None, *,
+        wanted: str | Sql | None = None, group: str = "twistmq_client", damaged: str = "skip",
+    ) -> Iterator[ReceivedMessage[bytes]]:
+        """The messages of a queue, one after the other; nothing is committed.
+
+        Bodies are decompressed. Tags are compared again: a broker compares their hashes only.
+
+        :param start: the first offset; None: the first that can be read.
+        :param stop: the offset behind the last; None: the end of the queue now.
+        :param wanted: None: all; "a || b": those with one of the tags; or SQL92.
+        :param damaged: as the option of consumers; "stop": an error after what is ahead of it.
+        :raises RequestRefused: with the broker's code and remark.
+        :raises Undecodable: at a damaged message, with "stop".
+        :raises OptionError: when ``damaged`` is none of the three.
+        """
+        from twistmq.client.core.consumer.damaged_messages import DAMAGED, sort_out
+        from twistmq.client.core.consumer.subscriptions import subscription
+
+        if damaged not in DAMAGED:
+            raise OptionError(f"damaged is {damaged!r}, not one of {', '.join(DAMAGED)}")
+        filter_ = subscription(self.core.namespace.topic(queue.topic), wanted)
+        at = self.min_offset(queue) if start is None else start
+        end = self.max_offset(queue) if stop is None else stop
+        is_alone = False
+        while at < end:
+            result = self.pull(queue, at, group=group, expression=filter_.expression,
+                               expression_type=filter_.kind, max_count=1 if is_alone else 32)
+            if result.next_offset <= at:
+                return
+            bad: list[DamagedMessage[bytes]] = []
+            messages: list[ReceivedMessage[Any]] = []
+            stopped: DamagedMessage[Any] | None = None
+            if result.status is PullStatus.FOUND:
+                messages = messages_of(result, queue, filter_.tags, None, bad, at)
+            begin, at, was_alone, is_alone = at, result.next_offset, is_alone, False
+            if bad:
+                messages, at, stopped, is_alone, _ = sort_out(
+                    damaged, result, messages, bad, "a read", was_alone=was_alone)
+            yield from (each for each in messages if begin <= each.offset < end)
+            if stopped is not None and stopped.offset < end:
+                raise Undecodable(f"{stopped!r} is damaged: {stopped.damage}")
+
+    def pull_soon(
+        self, queue: MessageQueue, offset: int, *, group: str = "twistmq_client",
+        max_count: int = 32, expression: str = "*", expression_type: str = "TAG",
+        hold_ms: int = 0, attempt: int = 0, max_bytes: int = PULL_BYTES,
+    ) -> ThreadFuture[PullResult]:
+        """Pull messages of one queue and do not wait; nothing is tried again.
+
+        :param attempt: which time this is, from 0: later ones ask slaves too, in turn.
+        :param max_bytes: how much to ask for; the broker has bounds of its own.
+        :returns: a future of the answer, or of the errors of :meth:`pull`.
+        """
+        header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
+                             expression_type=expression_type, hold_ms=hold_ms,
+                             max_bytes=max_bytes)
+        self.loop.check_process()
+        future: ThreadFuture[PullResult] = running_future()
+        self.loop.post(self._begin_pull, queue, header, future, attempt, hold_ms)
+        return future
+
+    def _begin_pull(
+        self, queue: MessageQueue, header: PullMessageRequestHeader,
+        future: ThreadFuture[PullResult], attempt: int, hold_ms: int,
+    ) -> None:
+        if self.core.is_closed:
+            future.set_exception(Closed("the client is closed"))
+        else:
+            self.queries.begin_pull(queue, header, lambda outcome: finish(future, outcome),
+                                    attempt=attempt, hold_ms=hold_ms)
+
+
+@contextmanager
+def closing_on_error(parts: Parts[Client]) -> Iterator[None]:
+    """Close the client of a producer or consumer that cannot be made, unless it is shared."""
+    try:
+        yield
+    except BaseException:
+        if parts.is_own:
+            parts.client.close()
+        raise

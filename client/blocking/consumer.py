@@ -1,0 +1,316 @@
+"""The blocking consumer.
+
+    with Consumer("127.0.0.1:9876", group="billing", topics="orders") as consumer:
+        for message in consumer:
+            bill(message)
+
+Asking for the next message acknowledges the one before. ``run`` gives messages to a function on
+several threads instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import ReceivedMessage, SendResult
+from twistmq.client.blocking.client import Client
+from twistmq.client.blocking.feeder import Feeder, Results
+from twistmq.client.blocking.member import BlockingMember
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.consumer.handler_calls import TAKE, Handling, check_run, run_steps
+from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.core.consumer.turns import Turn
+from twistmq.client.core.producer.replies import reply_to
+from twistmq.client.shell.flag import Flag
+from twistmq.client.shell.options import CONSUMER, Where
+from twistmq.client.shell.roles import Parts, build_consumer, parts_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.shell.arguments import ConsumerArguments
+
+__all__ = ["Consumer"]
+
+T = TypeVar("T")
+
+
+class Consumer(BlockingMember[T]):
+    """A member of a consumer group.
+
+    :param where: the name servers, or a ``Client`` to share.
+    :param group: the consumer group.
+    :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic, as
+        ``{"orders": "eu || us", "audits": sql("level > 3")}``.
+    :param options: see the page of options. A consumer without a client to share takes those of
+        a client too.
+    """
+
+    member: Member[T]
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics,
+        **options: Unpack[ConsumerArguments],
+    ) -> None:
+        self._join(parts_of(where, Client, CONSUMER, options), group, topics, build_consumer)
+
+    def _join(
+        self, parts: Parts[Client], group: str, topics: Topics,
+        build: Callable[[ClientCore, str, Topics, Mapping[str, Any]], Member[T]],
+    ) -> None:
+        """Join the group.
+
+        :param build: makes the core of this kind of consumer.
+        """
+        self._stopped = Flag()
+        #: Whether a shared client was closed while this consumer worked.
+        self._is_cut_off = False
+        super()._join(parts, group, topics, build)
+        #: The time of a close that a handler asked for: the end of the run closes.
+        self._close_later: float | None = None
+        #: Messages of iterations that are acknowledged and not told to the engine yet.
+        self._finished: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
+        self.client.core.on_close.append(self._client_closed)
+        self.client.loop.before_end.add(self._finish)
+        self._handling = Handling(
+            self.member, parts.options.get("undecodable", "retry"),
+            Results(self.member, self._post).post)
+
+    # --- iteration
+
+    def __iter__(self) -> Iterator[ReceivedMessage[T]]:
+        """Messages, one after the other; the next one acknowledges the one before.
+
+        Leaving the loop, by ``break`` or an error, lets the last message come again. So does a
+        close in the loop.
+        """
+        self._check_open()
+        taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
+        is_over = Flag()
+        turn = Turn(self.member, lambda: self._give_back(taken))
+        turn.begin()
+        # A message stays in the line until it is finished: a Ctrl-C comes between any two steps.
+        try:
+            while not self._stopped.is_set():
+                if not taken:
+                    self._finish()
+                    self._take(taken, is_over)
+                    continue
+                held, message = taken[0]
+                if message.lost:
+                    self._post(self._release, [taken.popleft()])
+                elif self._handling.is_decodable(held, message):
+                    yield message
+                    if taken:
+                        self._finished.append(taken[0])
+                        taken.popleft()
+                else:
+                    taken.popleft()
+            self._check_client()
+        finally:
+            turn.end()
+            is_over.set()
+            self._finish()
+            self._give_back(taken)
+
+    def _take(
+        self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
+    ) -> None:
+        """Wait for messages, and put some of one queue into the line.
+
+        :param taken: the line; it is filled on the client's thread, so that none gets lost when
+            the wait is interrupted.
+        :param is_over: whether the iteration has ended.
+        """
+        async def take() -> bool:
+            while not self._stopped.is_set() and not is_over.is_set():
+                batch = self.member.take(TAKE)
+                if batch is not None:
+                    taken.extend((batch.held, message) for message in batch.messages)
+                    return True
+                try:
+                    await self.member.ready()
+                except Closed:
+                    break
+            return False
+
+        if not self.client.run(take):
+            self._set_stopped()
+
+    def _finish(self) -> None:
+        """Tell the engine of the messages that iterations acknowledged."""
+        finished: list[tuple[Held[T], ReceivedMessage[T]]] = []
+        # The end of the program and an iteration of another thread may both take some.
+        with suppress(IndexError):
+            while True:
+                finished.append(self._finished.popleft())
+        if finished:
+            self._post(self._succeed, finished)
+
+    def _succeed(self, finished: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+        for held, messages in _by_queue(finished):
+            self.member.succeed(held, messages)
+
+    def _give_back(self, taken: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+        """Let the messages of a line wait again, because its iteration ends."""
+        left = list(taken)
+        taken.clear()
+        self._post(self._release, left)
+
+    def _release(self, left: Iterable[tuple[Held[T], ReceivedMessage[T]]]) -> None:
+        for held, messages in _by_queue(left):
+            self.member.release(held, messages)
+
+    def _post(self, function: Callable[..., object], *arguments: Any) -> None:
+        self.client.loop.post(function, *arguments)
+
+    # --- handlers
+
+    def run(
+        self, handler: Callable[[ReceivedMessage[T]], object], *, workers: int = 20
+    ) -> None:
+        """Give each message to a function, on several threads, until :meth:`stop` or an error.
+
+        A handler that returns has processed the message. One that raises has not: the message is
+        delivered again, as ``Retry(level)`` or ``Dead()`` say. An exception that is no
+        ``Exception``, such as KeyboardInterrupt, ends the run.
+        """
+        check_run(handler, workers, 1, is_awaited=False)
+        self._work(lambda batch: run_steps(self._handling.one_by_one(batch), handler),
+                   workers, self._handling.size)
+
+    def run_batches(
+        self, handler: Callable[[list[ReceivedMessage[T]]], int | None], *, size: int = 32,
+        workers: int = 20,
+    ) -> None:
+        """Give lists of messages of one queue to a function, on several threads.
+
+        :param handler: returns how many of the first messages it processed; None: all. When it
+            raises, all are delivered again.
+        """
+        check_run(handler, workers, size, is_awaited=False)
+        self._work(lambda batch: run_steps(self._handling.as_list(batch), handler), workers, size)
+
+    def _work(
+        self, work: Callable[[Batch[T]], None], workers: int, size: int
+    ) -> None:
+        """Run workers until the consumer stops; the arguments are checked."""
+        self._check_open()
+        lines: SimpleQueue[Batch[T] | None] = SimpleQueue()
+        failures: list[BaseException] = []
+        feeder = Feeder(self.member, lines, workers, size)
+
+        def worker() -> None:
+            turn = Turn(self.member)
+            turn.begin()
+            try:
+                while (batch := lines.get()) is not None:
+                    if feeder.is_needed:
+                        self._post(feeder.wake)
+                    work(batch)
+            except BaseException as error:
+                failures.append(error)
+                self.stop()
+            finally:
+                turn.end()
+
+        threads = [threading.Thread(target=worker, name=f"twistmq-worker-{number}", daemon=True)
+                   for number in range(workers)]
+        for thread in threads:
+            thread.start()
+        self._post(feeder.start)
+        try:
+            self._stopped.wait()
+        finally:
+            self._set_stopped()
+            self.client.loop.run_there(feeder.stop)
+            for _ in threads:
+                lines.put(None)
+            for thread in threads:
+                thread.join()
+            if self._close_later is not None:
+                self.close(self._close_later)
+        if failures:
+            raise failures[0]
+        self._check_client()
+
+    def _client_closed(self) -> None:
+        """The shared client is closed before its consumer."""
+        self._is_cut_off = not self._stopped.is_set()
+        self._stopped.set()
+
+    def _check_client(self) -> None:
+        """:raises Closed: when that ended the work."""
+        if self._is_cut_off:
+            raise Closed("the client is closed")
+
+    # --- control
+
+    def reply(self, message: ReceivedMessage[T], body: bytes) -> SendResult:
+        """Reply to a message that a producer sent by ``request``.
+
+        It is a method of consumers in all three styles. The message counts as processed as any
+        other does.
+
+        :raises OptionError: when the message is not a request.
+        :raises RequestRefused: when the producer does not take the reply: it is gone, for example.
+        :raises SendFailed: when no broker answers.
+        """
+        self._check_open()
+        return self.client.run(lambda: reply_to(self.member.sender, message, body))
+
+    def _set_stopped(self) -> None:
+        self._handling.is_stopped = True
+        self._stopped.set()
+
+    def stop(self) -> None:
+        """End ``run`` and the iteration after the messages that are being handled."""
+        self._set_stopped()
+        self._post(self.member.wake_all)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Stop reading, wait for handlers, commit and leave; a second call does nothing.
+
+        In a handler of this consumer it returns at once, and the consumer closes when the handlers
+        that run have ended. In the loop of an iteration it closes, and the message of the loop
+        comes again.
+
+        :param timeout_s: how long handlers are waited for.
+        :raises RuntimeError: in a function that the client's own thread calls.
+        """
+        turns = Turn.of(self.member)
+        if any(turn.give_back is None for turn in turns):
+            self._close_later = timeout_s
+            self.stop()
+            return
+        self._check_thread()
+        self._set_stopped()
+        self._finish()
+        for turn in turns:
+            if turn.give_back is not None:
+                turn.give_back()
+        with suppress(ValueError):
+            self.client.core.on_close.remove(self._client_closed)
+        self.client.loop.before_end.discard(self._finish)
+        self._leave(lambda: self.member.close(timeout_s * 1000))
+
+
+def _by_queue(
+    pairs: Iterable[tuple[Held[T], ReceivedMessage[T]]],
+) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
+    """Messages of neighbours of one queue together."""
+    found: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
+    for held, message in pairs:
+        if found and found[-1][0] is held:
+            found[-1][1].append(message)
+        else:
+            found.append((held, [message]))
+    return found

@@ -1,0 +1,136 @@
+"""Between the threads of a blocking consumer and the client's thread: batches there, results back.
+
+A hop from thread to thread costs as much as the work on a message. So the client's thread hands out
+many batches when it is woken, and takes the results of all that ended meanwhile at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.member import Member
+
+__all__ = ["Feeder", "Results"]
+
+T = TypeVar("T")
+
+
+class Feeder(Generic[T]):
+    """Keeps a line of batches for workers, in the client's thread.
+
+    When the line is full it waits until half of it is taken.
+
+    :param size: messages of a batch.
+    """
+
+    def __init__(
+        self, member: Member[T], lines: SimpleQueue[Batch[T] | None], workers: int, size: int
+    ) -> None:
+        self._member = member
+        self._lines = lines
+        self._most = workers
+        self._low = workers // 2
+        self._size = size
+        self._room: Future[None] | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Begin to feed."""
+        self._member.tasks.spawn(self._feed(), "feeder of handlers")
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether :meth:`wake` is to be called; workers ask after each batch that they took."""
+        return self._room is not None and self._lines.qsize() <= self._low
+
+    def wake(self) -> None:
+        """Feed again."""
+        if self._room is not None:
+            self._room.set_result(None)
+
+    def stop(self) -> None:
+        """Feed no more; what is in the line waits again."""
+        self._is_stopped = True
+        self.wake()
+        # A worker may take the last one meanwhile: the client's thread does not wait for another.
+        with suppress(Empty):
+            while True:
+                batch = self._lines.get_nowait()
+                if batch is not None:
+                    self._member.release(batch.held, batch.messages)
+
+    async def _feed(self) -> None:
+        while not self._is_stopped:
+            if self._lines.qsize() >= self._most:
+                self._room = Future()
+                # Workers that took batches before this did not see that it waits.
+                if not self.is_needed:
+                    await self._room
+                self._room = None
+                continue
+            # In order, the messages of a queue are one worker's.
+            room = 1 if self._member.options.in_order else self._most - self._lines.qsize()
+            batch = self._member.take(self._size * room)
+            if batch is not None:
+                self._put(batch)
+                continue
+            try:
+                await self._member.ready()
+            except Closed:
+                return
+
+    def _put(self, batch: Batch[T]) -> None:
+        """Put the messages of a queue into the line, as batches of the size."""
+        size, messages = self._size, batch.messages
+        if len(messages) <= size:
+            self._lines.put(batch)
+            return
+        for begin in range(0, len(messages), size):
+            self._lines.put(Batch(batch.held, messages[begin:begin + size]))
+
+
+class Results(Generic[T]):
+    """Brings what workers call of a member into the engine.
+
+    :param post: calls a function in the engine.
+    """
+
+    def __init__(self, member: Member[T], post: Callable[..., object]) -> None:
+        self._succeed = member.succeed
+        self._post = post
+        #: Messages that were processed, by batch.
+        self._done: deque[tuple[Held[T], list[ReceivedMessage[T]]]] = deque()
+        self._is_posted = False
+
+    def post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function of the member with arguments, in the order of the calls of a thread."""
+        if function != self._succeed:
+            self._post(function, *arguments)
+            return
+        held, messages = arguments
+        self._done.append((held, messages))
+        if not self._is_posted:
+            self._is_posted = True
+            self._post(self._flush)
+
+    def _flush(self) -> None:
+        # Items that are added from now on are posted again.
+        self._is_posted = False
+        by_queue: dict[Held[T], list[ReceivedMessage[T]]] = {}
+        while self._done:
+            held, messages = self._done.popleft()
+            known = by_queue.get(held)
+            if known is None:
+                by_queue[held] = list(messages)
+            else:
+                known += messages
+        for held, messages in by_queue.items():
+            self._succeed(held, messages)

@@ -1,0 +1,373 @@
+"""The thread of the blocking client: sockets, timers and engines of a process.
+
+One daemon thread serves all blocking clients of a process; it starts with the first of them. Other
+threads post functions to it (:meth:`Loop.post`, :meth:`Loop.call`). Functions that block, such as
+DNS look-ups, run on a few threads of their own.
+
+A child of ``fork`` has no such thread, and the sockets are its parent's. The child closes its
+copies without a word to the servers (``twistmq.client.blocking.process_loop``), and calls of the
+parent's clients raise ``ForkedError``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from twistmq.client.base.errors import Closed, ForkedError
+from twistmq.client.blocking.sockets import ClientSocket
+from twistmq.client.core.connection.engine import Close, Connect, Effect, Engine, Work, Write
+from twistmq.client.core.connection.tasks import Future, Task
+from twistmq.client.shell.flag import Flag
+from twistmq.protocol.addresses import split_address
+
+if TYPE_CHECKING:
+    import ssl
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["Loop"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: Threads for functions that block.
+_WORKERS: Final = 4
+#: How long the end of a program waits for the thread, seconds; what it waits for ends before.
+_END_S: Final = 35.0
+#: When an engine that failed runs again at the latest, ms.
+_FAILED_MS: Final = 1000.0
+
+
+class Loop:
+    """The thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._is_awake = False
+        #: Whether a thread is about to wake this one, and has not done it.
+        self._is_waking = False
+        self._engines: dict[Engine, ssl.SSLContext | None] = {}
+        self._sockets: dict[tuple[Engine, int], ClientSocket] = {}
+        self._workers: ThreadPoolExecutor | None = None
+        #: What brings the work of each engine to the brokers when the program ends.
+        self._finishing: dict[Engine, Callable[[], Coroutine[Any, Any, None]]] = {}
+        #: Functions that are called at the end of the program, before that and after it.
+        self.before_end: set[Callable[[], object]] = set()
+        self.at_end: set[Callable[[], object]] = set()
+        self.thread = threading.Thread(target=self._run, name="twistmq-client", daemon=True)
+        self.thread.start()
+
+    # --- from any thread
+
+    def post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function on the thread, soon."""
+        self._posted.append((function, arguments))
+        # A signal handler may post and wait just before the thread that it interrupted has woken
+        # this one: it wakes it, too.
+        if not self._is_awake or self._is_waking:
+            self._is_waking = self._is_awake = True
+            with contextlib.suppress(BlockingIOError):
+                self._wake_out.send(b"\0")
+            self._is_waking = False
+
+    def call(self, engine: Engine, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine of an engine and wait for its end.
+
+        :param make: makes the coroutine, on the thread.
+        :raises Closed: when the engine is not served any more.
+        :raises ForkedError: in a child of the process that made the client.
+        :raises RuntimeError: on the thread itself.
+        """
+        self.check_process()
+        self.check_thread()
+        lock = threading.Lock()
+        lock.acquire()
+        outcome: list[Future[T]] = []
+        task: list[Task[T]] = []
+
+        def finished(future: Future[T]) -> None:
+            outcome.append(future)
+            lock.release()
+
+        def begin() -> None:
+            try:
+                if engine not in self._engines:
+                    raise Closed("the client is closed")
+                coroutine = make()
+            except Exception as error:
+                failed: Future[T] = Future()
+                failed.set_error(error)
+                finished(failed)
+                return
+            task.append(engine.tasks.spawn(coroutine, "call"))
+            task[0].when_done(finished)
+
+        self.post(begin)
+        try:
+            lock.acquire()
+        finally:
+            if not outcome:
+                # The caller was interrupted: the call has no purpose any more.
+                self.post(_cancel, task)
+        return outcome[0].result()
+
+    def run_there(self, function: Callable[[], T]) -> T:
+        """Call a function on the thread, and wait for its result.
+
+        :raises ForkedError: in a child of the process that made the client.
+        """
+        self.check_process()
+        if threading.current_thread() is self.thread:
+            # In a call-back of the program, such as ``on_assigned``.
+            return function()
+        done = Flag()
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(function())
+            except Exception as error:
+                outcome.set_error(error)
+            done.set()
+
+        self.post(run)
+        done.wait()
+        return outcome.result()
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the client's own thread."""
+        return threading.current_thread() is self.thread
+
+    def check_thread(self) -> None:
+        """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
+        if self.is_own_thread():
+            raise RuntimeError(
+                "this waits for the client, and is called on the client's own thread, which calls "
+                "on_assigned, on_lost, interceptors and the call-backs of futures: do it on "
+                "another thread")
+
+    def check_process(self) -> None:
+        """:raises ForkedError: in a child of the process that made the loop."""
+        if os.getpid() != self.pid:
+            raise ForkedError("the process was forked after the client was made; "
+                              "make a new client in the child")
+
+    def add(
+        self, engine: Engine, tls: ssl.SSLContext | None,
+        finish: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """Serve an engine.
+
+        :param tls: what its connections are wrapped in.
+        :param finish: brings its work to the brokers when the program ends without a close; it
+            ends in time by itself.
+        """
+        def begin() -> None:
+            self._engines[engine] = tls
+            engine.unsent_bytes = lambda: sum(
+                each.unsent_bytes for each in self._sockets.values() if each.engine is engine)
+            if finish is not None:
+                self._finishing[engine] = finish
+
+        self.post(begin)
+
+    def remove(self, engine: Engine) -> None:
+        """Serve an engine no more; its connections are closed."""
+        def end() -> None:
+            if engine in self._engines:
+                del self._engines[engine]
+                self._finishing.pop(engine, None)
+                # Calls that came at the last moment end now.
+                self._run_engine(engine)
+            for each in [each for each in self._sockets.values() if each.engine is engine]:
+                each.drop()
+
+        self.post(end)
+
+    def finish(self) -> None:
+        """Wait until the work of all engines is at the brokers, because the program ends.
+
+        Nothing is closed: the rest of the program may still use the clients while it ends.
+        """
+        done = Flag()
+        for function in list(self.before_end):
+            function()
+
+        def begin() -> None:
+            tasks = [engine.tasks.spawn(make(), "end of the program")
+                     for engine, make in self._finishing.items()]
+            left = len(tasks)
+
+            def ended(_: Future[None]) -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    done.set()
+
+            for task in tasks:
+                task.when_done(ended)
+            if not tasks:
+                done.set()
+
+        self.post(begin)
+        done.wait(_END_S)
+        for function in list(self.at_end):
+            function()
+
+    # --- the thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._turn()
+            except Exception:
+                log.exception("a function on the client's thread failed")
+
+    def _turn(self) -> None:
+        """Call what was posted, run the engines, and wait for the next event."""
+        posted = self._posted
+        self._is_awake = False
+        while posted:
+            function, arguments = posted.popleft()
+            function(*arguments)
+        due_ms = self._run_engines()
+        if posted:
+            due_ms = 0.0
+        timeout_s = (None if due_ms is None
+                     else max(due_ms - time.monotonic() * 1000, 0) / 1000)
+        for key, mask in self._selector.select(timeout_s):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    while len(self._wake_in.recv(4096)) == 4096:
+                        pass
+            else:
+                key.data.ready(mask)
+
+    def _run_engines(self) -> float | None:
+        """Run all engines; :returns: when the first wants to run again, monotonic ms."""
+        due_ms: float | None = None
+        for engine in list(self._engines):
+            try:
+                next_ms = self._run_engine(engine)
+            except Exception:
+                # A fault of the client's code. One that stays is not to fill the log.
+                log.exception("the client failed, and goes on")
+                next_ms = time.monotonic() * 1000 + _FAILED_MS
+            if next_ms is not None and (due_ms is None or next_ms < due_ms):
+                due_ms = next_ms
+        return due_ms
+
+    def _run_engine(self, engine: Engine) -> float | None:
+        """Run an engine until it has nothing more to do now; :returns: when it wants to again."""
+        while True:
+            next_ms = engine.run()
+            effects = engine.take_effects()
+            if not effects:
+                return next_ms
+            for effect in effects:
+                self._do(engine, effect)
+
+    # --- effects
+
+    def _do(self, engine: Engine, effect: Effect) -> None:
+        if isinstance(effect, Write):
+            each = self._sockets.get((engine, effect.number))
+            if each is not None:
+                each.write(effect.data)
+        elif isinstance(effect, Connect):
+            self._connect(engine, effect)
+        elif isinstance(effect, Close):
+            each = self._sockets.get((engine, effect.number))
+            if each is not None:
+                each.drop()
+        else:
+            self._work(engine, effect)
+
+    def _connect(self, engine: Engine, effect: Connect) -> None:
+        try:
+            host, port = split_address(effect.address)
+        except ValueError as error:
+            engine.lost(effect.number, str(error))
+            return
+        each = ClientSocket(engine, effect.number, host, self._engines.get(engine),
+                            self._selector, self._dropped)
+        self._sockets[engine, effect.number] = each
+        try:
+            # As bytes: a text would load the codec of names, and a fork at that moment leaves a
+            # child that cannot load it.
+            found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM,
+                                       flags=socket.AI_NUMERICHOST)
+        except (OSError, UnicodeEncodeError):
+            self._in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
+                            lambda result, error: self._resolved(each, result, error))
+        else:
+            each.open(found)
+
+    def _dropped(self, each: ClientSocket) -> None:
+        self._sockets.pop((each.engine, each.number), None)
+
+    def _resolved(self, each: ClientSocket, found: Any, error: BaseException | None) -> None:
+        if (each.engine, each.number) not in self._sockets:
+            return
+        if error is not None:
+            each.lost(str(error))
+        else:
+            each.open(found)
+
+    def _work(self, engine: Engine, effect: Work) -> None:
+        self._in_thread(effect.function,
+                        lambda result, error: engine.worked(effect.number, result, error))
+
+    def _in_thread(
+        self, function: Callable[[], object],
+        then: Callable[[Any, BaseException | None], object],
+    ) -> None:
+        def run() -> None:
+            try:
+                result = function()
+            except Exception as error:
+                self.post(then, None, error)
+            else:
+                self.post(then, result, None)
+
+        try:
+            if self._workers is None:
+                # Few clients need it: for a name server or broker with a name, or for a file.
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._workers = ThreadPoolExecutor(_WORKERS, "twistmq-client-work")
+            self._workers.submit(run)
+        except RuntimeError:
+            # The interpreter is ending and refuses new threads, so that nothing can be done.
+            run()
+
+    def abandon(self) -> None:
+        """Close the sockets of a forked child without a word to the servers."""
+        for each in list(self._sockets.values()):
+            each.abandon()
+        self._sockets.clear()
+        for end in (self._wake_in, self._wake_out):
+            with contextlib.suppress(OSError):
+                os.close(end.detach())
+        with contextlib.suppress(OSError):
+            self._selector.close()
+
+
+def _cancel(tasks: list[Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()

@@ -1,0 +1,116 @@
+"""A member of a group for threads: the methods that its kinds of consumers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from twistmq.client.base.errors import Closed
+from twistmq.client.base.messages import MessageQueue
+from twistmq.client.blocking.client import Client, closing_on_error
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.core.consumer.subscriptions import Sql, subscription
+from twistmq.client.shell.roles import Parts
+
+__all__ = ["BlockingMember"]
+
+T = TypeVar("T")
+
+
+class BlockingMember(Generic[T]):
+    """A consumer, which belongs to its group from its making on."""
+
+    member: Member[T]
+
+    def _join(
+        self, parts: Parts[Client], group: str, topics: Any,
+        build: Callable[..., Member[T]],
+    ) -> None:
+        """Join the group.
+
+        :param topics: what it reads, as ``build`` takes it.
+        :param build: makes the core of this kind of consumer.
+        """
+        self.client = parts.client
+        self._owns_client = parts.is_own
+        self._is_closed = False
+        with closing_on_error(parts):
+            self.member = build(self.client.core, group, topics, parts.options)
+            self.client.run(self.member.start)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Pull nothing more, of some queues or of all; what was read is still handed out."""
+        self.client.loop.run_there(lambda: self.member.set_paused(queues, True))
+
+    def resume(self, queues: Sequence[MessageQueue] | None = None) -> None:
+        """Undo :meth:`pause`."""
+        self.client.loop.run_there(lambda: self.member.set_paused(queues, False))
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues of this member now."""
+        return self.client.loop.run_there(self.member.assigned)
+
+    @property
+    def damaged_count(self) -> int:
+        """Damaged messages that were left out, see the option ``damaged``."""
+        return self.member.damaged_count
+
+    def commit(self) -> None:
+        """Commit now how far the group has come; else it happens each five seconds."""
+        self.client.run(self.member.commit)
+
+    def subscribe(self, topic: str, expression: str | Sql | None = None) -> None:
+        """Read one more topic, or change its expression.
+
+        :raises OptionError: when queues are assigned.
+        """
+        wanted = subscription(self.client.core.namespace.topic(topic), expression)
+        self.client.loop.run_there(lambda: self.member.subscribe(wanted))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        name = self.client.core.namespace.topic(topic)
+        self.client.loop.run_there(lambda: self.member.unsubscribe(name))
+
+    def close(self) -> None:
+        """Leave the group; a second call does nothing.
+
+        :raises RuntimeError: in a function that the client's own thread calls.
+        """
+        self._leave(lambda: self.member.close(0))
+
+    def _check_thread(self) -> None:
+        """:raises RuntimeError: on the client's own thread, which cannot wait for itself."""
+        if not self.client.core.is_closed:
+            self.client.loop.check_thread()
+
+    def _leave(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Leave the group by a coroutine of the core, and close a client of its own.
+
+        A second call waits for what one that was interrupted began, and does the rest.
+        """
+        self._check_thread()
+        self._is_closed = True
+        try:
+            if not (self.client.core.is_closed or self.member.has_left):
+                # Another thread may close the client first.
+                with suppress(Closed):
+                    self.client.run(make)
+        finally:
+            if self._owns_client:
+                self.client.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the consumer is closed")

@@ -1,0 +1,67 @@
+"""The loop of the blocking clients of a process, which a child of ``fork`` does not share.
+
+At the end of the process the work that its clients have under way is finished, within a bound. A
+child of ``multiprocessing`` calls no function of ``atexit``, but the finalizers of that module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+
+from twistmq.client.blocking.loop import Loop
+
+__all__ = ["shared_loop"]
+
+_lock = threading.RLock()
+_loop: Loop | None = None
+_loops: weakref.WeakSet[Loop] = weakref.WeakSet()
+
+
+def shared_loop() -> Loop:
+    """The loop of this process; it starts with the first call."""
+    global _loop
+    with _lock:
+        if _loop is None or _loop.pid != os.getpid():
+            _loop = Loop()
+            _loops.add(_loop)
+            _finish_in_child()
+        return _loop
+
+
+def finish() -> None:
+    """Finish the work of all clients of the process, because it ends."""
+    loop = _loop
+    if loop is not None and loop.pid == os.getpid():
+        try:
+            loop.finish()
+        except (KeyboardInterrupt, SystemExit):
+            # The end is not to be waited for: Ctrl-C, or a handler of SIGTERM that exits.
+            for function in list(loop.at_end):
+                function()
+
+
+def _finish_in_child() -> None:
+    """Have a child of ``multiprocessing`` finish its work at its end."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, finish, exitpriority=10)
+
+
+def _forked() -> None:
+    global _lock, _loop
+    _lock = threading.RLock()
+    _loop = None
+    for loop in list(_loops):
+        if loop.pid != os.getpid():
+            loop.abandon()
+            _loops.discard(loop)
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(finish)

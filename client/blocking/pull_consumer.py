@@ -1,0 +1,107 @@
+"""The blocking consumer that is polled.
+
+    with PullConsumer("127.0.0.1:9876", group="billing", topics="orders") as consumer:
+        while True:
+            for message in consumer.poll(100):
+                bill(message)
+
+A poll acknowledges the messages of the poll before. The last ones come again after a close, unless
+another poll, perhaps with ``timeout_s=0``, acknowledged them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from twistmq.client.base.messages import MessageQueue, ReceivedMessage
+from twistmq.client.blocking.client import Client
+from twistmq.client.blocking.member import BlockingMember
+from twistmq.client.core.consumer.pull_consumer import PullMember
+from twistmq.client.core.consumer.subscriptions import Topics
+from twistmq.client.shell.options import PULL_CONSUMER, Where
+from twistmq.client.shell.roles import build_pull_consumer, parts_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.shell.arguments import PullArguments
+
+__all__ = ["PullConsumer"]
+
+T = TypeVar("T")
+
+
+class PullConsumer(BlockingMember[T]):
+    """A member of a consumer group that is polled, by one thread at a time.
+
+    :param where: the name servers, or a ``Client`` to share.
+    :param group: the consumer group.
+    :param topics: what it reads, as :class:`Consumer` takes it; None: see :meth:`subscribe` and
+        :meth:`assign`.
+    :param options: see the page of options. A consumer without a client to share takes those of
+        a client too.
+    """
+
+    member: PullMember[T]
+
+    def __init__(
+        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        **options: Unpack[PullArguments],
+    ) -> None:
+        self._join(parts_of(where, Client, PULL_CONSUMER, options), group, topics,
+                   build_pull_consumer)
+
+    def poll(self, max_count: int = 100, timeout_s: float = 5.0) -> list[ReceivedMessage[T]]:
+        """Acknowledge the messages of the last poll, and wait for more.
+
+        :returns: at most so many messages; empty when the time is over.
+        :raises Closed: when the consumer is closed.
+        """
+        self._check_open()
+        with self.member.polls.begin() as poll:
+            self.client.run(lambda: self.member.poll(poll, max_count, timeout_s * 1000))
+            return [message for batch in poll.taken for message in batch.messages]
+
+    def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Read these queues and no other; see ``Client.read_queues`` for those of a topic.
+
+        :raises OptionError: when the consumer has subscriptions, or a topic has no such queue.
+        """
+        self.client.run(lambda: self.member.assign(queues))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue a queue at an offset.
+
+        :raises NotAssigned: when the queue is not one of this consumer's now.
+        :raises OptionError: when the queue has no such offset.
+        """
+        self.client.run(lambda: self.member.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue a queue at its first message."""
+        self.client.run(lambda: self.member.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue a queue at the message that comes next."""
+        self.client.run(lambda: self.member.seek_to_end(queue))
+
+    def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
+        """Continue a queue at the first message that was stored then or later."""
+        self.client.run(lambda: self.member.seek_to_time(queue, int(time.timestamp() * 1000)))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset from which the next poll returns messages of a queue.
+
+        :raises NotAssigned: when the queue is not one of this consumer's now.
+        """
+        return self.client.loop.run_there(lambda: self.member.position(queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is committed for the group; None when there never was one."""
+        return self.client.run(lambda: self.member.committed(queue))
+
+    def close(self) -> None:
+        """Commit what polls acknowledged, and leave the group; a second call does nothing."""
+        self._leave(self.member.leave)

@@ -1,0 +1,172 @@
+"""The room of a producer for messages under way, for threads that wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from twistmq.client.core.producer.room import Room
+
+__all__ = ["ThreadRoom"]
+
+log = logging.getLogger("twistmq.client")
+
+#: How many failures are remembered until the end of the producer.
+_FAILURES_MAX: Final = 1000
+
+#: How often a thread without room looks whether there is some, seconds.
+_LOOK_S: Final = 0.05
+#: How long the client's thread waits for a thread that is in the middle of a step, seconds.
+_STUCK_S: Final = 0.05
+
+
+class Watched(Protocol):
+    """The outcome of messages, and whether the program has looked at it."""
+
+    is_seen: bool
+
+
+class ThreadRoom(Room):
+    """Bounds on messages under way, for threads.
+
+    A thread that found no room is woken when there is room for many messages, not for one: to wake
+    a thread costs as much as to send a message. It also looks by itself every ``_LOOK_S``.
+
+    :param group: the producer's, for the log.
+    :param is_own_thread: whether the caller is the client's own thread.
+    """
+
+    def __init__(
+        self, count_max: int, bytes_max: int, group: str = "",
+        is_own_thread: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(count_max, bytes_max)
+        self._is_own_thread = is_own_thread
+        self._group = group
+        #: Messages that failed: their outcome, how many have it, and the error.
+        self._failures: list[tuple[Watched, int, Exception]] = []
+        #: A signal handler may send in the middle of a send of its thread.
+        self.lock: Final = threading.RLock()
+        self._changed: Final = threading.Condition(self.lock)
+        #: Threads are woken when no more is under way than this.
+        self._count_low: Final = count_max - max(count_max // 4, 1)
+        self._bytes_low: Final = bytes_max - bytes_max // 4
+        #: Threads that wait for room, or for everything to end.
+        self._waiting = 0
+        #: What ended while a thread was stuck in the middle of a step: messages and their bytes.
+        self._late: deque[tuple[int, int]] = deque()
+        self._is_stuck = False
+
+    def take(self, size: int, timeout_s: float = 0.0) -> None:
+        """Take room for a message; :raises Full: when it does not get any in time."""
+        with self.lock:
+            if self._late:
+                self._settle()
+            if not self.fits(size):
+                self.wait_for(size, timeout_s)
+            super().take(size)
+
+    def wait_for(self, size: int, timeout_s: float) -> None:
+        """Wait for room, with the lock; :raises Full: when it does not come in time.
+
+        The client's own thread does not wait: it is the one that gives room back.
+        """
+        if self._is_own_thread() or not self._wait(lambda: self.fits(size), timeout_s):
+            raise self.full()
+
+    def _wait(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait for a condition, with the lock; :returns: whether it came in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._waiting += 1
+        try:
+            while True:
+                self._settle()
+                if is_true():
+                    return True
+                left = _LOOK_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, _LOOK_S))
+        finally:
+            self._waiting -= 1
+
+    def enter(self) -> bool:
+        """Take the lock on the client's own thread, unless the thread that has it is stuck.
+
+        A signal handler runs in the middle of a step of its thread. When it waits for the client,
+        the client must not wait for that thread.
+        """
+        entered = self.lock.acquire(blocking=False) or (
+            not self._is_stuck and self.lock.acquire(timeout=_STUCK_S))
+        self._is_stuck = not entered
+        return entered
+
+    def give(self, size: int) -> None:
+        """Give room back; called on the client's own thread."""
+        if not self.enter():
+            self._late.append((1, size))
+            return
+        try:
+            self.give_some(1, size)
+            if self._late:
+                self._settle()
+        finally:
+            self.lock.release()
+
+    def _settle(self) -> None:
+        """Give back what is late, with the lock."""
+        while self._late:
+            self.give_some(*self._late.popleft())
+
+    def give_some(self, count: int, byte_count: int) -> None:
+        """Give the room of some messages back, with the lock."""
+        self.count -= count
+        self.bytes -= byte_count
+        if self._waiting and (not self.count or (
+                self.count <= self._count_low and self.bytes <= self._bytes_low)):
+            self._changed.notify_all()
+
+    def wait_empty(self, timeout_s: float | None, but: int = 0) -> None:
+        """Wait until nothing is under way; :raises TimeoutError: when it is not in time.
+
+        :param but: so many messages are not waited for.
+        """
+        with self.lock:
+            if not self._wait(lambda: self.count <= but, timeout_s):
+                raise TimeoutError(f"{self.count} messages are still under way")
+
+    def failed(self, outcome: Watched, count: int, error: Exception) -> None:
+        """Messages failed; they are logged in the end unless the program looks at their futures."""
+        if not self.enter():
+            self._failures.append((outcome, count, error))
+            return
+        try:
+            if len(self._failures) >= _FAILURES_MAX:
+                self._failures = [each for each in self._failures if not each[0].is_seen]
+            if len(self._failures) < _FAILURES_MAX:
+                self._failures.append((outcome, count, error))
+            else:
+                # The number stays right; these are not looked at any more.
+                last, more, first = self._failures[-1]
+                self._failures[-1] = last, more + count, first
+        finally:
+            self.lock.release()
+
+    def tell_lost(self) -> None:
+        """Log what was not stored without the program's knowledge, because the producer ends."""
+        with self.lock:
+            self._settle()
+            failures, self._failures = self._failures, []
+            left = self.count
+        unseen = [(count, error) for outcome, count, error in failures if not outcome.is_seen]
+        if unseen:
+            log.error("producer group %s: %d messages of send_soon failed, and the program did not "
+                      "look at their futures; the first error: %s", self._group,
+                      sum(count for count, _ in unseen), unseen[0][1])
+        if left:
+            log.error("producer group %s: %d messages of send_soon have no answer at the end of "
+                      "the producer: they may be lost", self._group, left)

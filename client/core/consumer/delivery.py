@@ -1,0 +1,157 @@
+"""Handing out: the queues of a member take turns, and those that want messages wait in a line.
+
+Source: DefaultMQPushConsumerImpl, ConsumeMessageOrderlyService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from twistmq.client.base.errors import Closed
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.held_queues import Batch, Held, MemberOptions
+from twistmq.client.core.consumer.queue_locks import Locks
+from twistmq.client.core.consumer.window import ByteTotal, QueueWindow
+from twistmq.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from twistmq.client.core.producer.tracer import Trace
+
+__all__ = ["HandingOut"]
+
+T = TypeVar("T")
+
+
+class HandingOut(Generic[T]):
+    """The part of a member that hands out messages.
+
+    :param client: the client, perhaps shared.
+    """
+
+    #: See ``GroupMember``.
+    send_timeout_ms = 0.0
+
+    def __init__(self, client: ClientCore, options: MemberOptions) -> None:
+        self.client = client
+        self.tasks = client.tasks
+        self.options = options
+        #: The group's name at brokers.
+        self.group = client.namespace.group(options.group)
+        #: The queues of this member.
+        self.held: dict[MessageQueue, Held[T]] = {}
+        self.total = ByteTotal()
+        self.locks: Locks | None = (
+            Locks(client, self.group, self.held_queues)
+            if options.in_order and not options.is_broadcast else None)
+        #: Records what is consumed; None: the consumer is not traced.
+        self.trace: Trace | None = None
+        self.is_closing = False
+        #: Messages that were handed out and are not finished.
+        self.running = 0
+        self._ready: deque[Held[T]] = deque()
+        self._waiting: deque[Future[None]] = deque()
+
+    def held_queues(self) -> list[tuple[MessageQueue, QueueWindow[Any]]]:
+        """The queues of this member with their windows."""
+        return [(queue, held.window) for queue, held in self.held.items()]
+
+    def arrived(self, held: Held[T]) -> None:
+        """Messages of a queue can be handed out, perhaps."""
+        if held.is_ready or not held.window.waiting_count or held.window.is_dropped:
+            return
+        if self.options.in_order and held.window.running_count:
+            return
+        held.is_ready = True
+        self._ready.append(held)
+        self._notify()
+
+    def _notify(self) -> None:
+        """Wake one that waits for messages."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.is_done:
+                waiter.set_result(None)
+                break
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there may be messages to hand out."""
+        return bool(self._ready)
+
+    def take(self, most: int) -> Batch[T] | None:
+        """Hand out the next messages of one queue; the queues take turns.
+
+        :returns: None when there is nothing to hand out now.
+        """
+        now_ms = self.tasks.now_ms
+        in_order = self.options.in_order
+        for _ in range(len(self._ready)):
+            held = self._ready.popleft()
+            held.is_ready = False
+            window = held.window
+            if window.is_dropped or self.is_closing:
+                continue
+            if in_order:
+                if not self._may_run(held):
+                    self.tasks.later(max(held.in_order_until_ms - now_ms, 100),
+                                     self.arrived, held)
+                    continue
+                messages = window.take_in_order(most, int(now_ms))
+            else:
+                messages = window.take(most, int(now_ms))
+                self.arrived(held)
+            if messages:
+                held.taken_ms = now_ms
+                self.running += len(messages)
+                if self.trace is not None:
+                    self.trace.consuming(held.named, messages)
+                if self.client.interceptors:
+                    self.client.interceptors.call(
+                        "before_consume", self.options.group, held.named, messages)
+                return Batch(held, messages)
+        return None
+
+    def _may_run(self, held: Held[T]) -> bool:
+        """Whether messages of an ordered queue may be handed out: the lock is held."""
+        if held.in_order_until_ms > self.tasks.now_ms:
+            return False
+        return self.locks is None or held.window.holds_lock(int(self.tasks.now_ms))
+
+    async def ready(self) -> None:
+        """Wait until there may be something to hand out, or a stop is to be looked for.
+
+        One that was woken does not wait again here: the stop may have come in between.
+
+        :raises Closed: when the consumer stops or closes.
+        """
+        if not self.is_closing and not self._ready:
+            waiter: Future[None] = Future()
+            with self.waiting(waiter):
+                await waiter
+        if self.is_closing:
+            raise Closed("the consumer is closed")
+
+    @contextmanager
+    def waiting(self, waiter: Future[None]) -> Iterator[None]:
+        """While the block waits, ``waiter`` is told when there may be something to hand out."""
+        self._waiting.append(waiter)
+        try:
+            yield
+        except BaseException:
+            # Cancelled: the notice, if it came, is for another one that waits.
+            if waiter not in self._waiting and self._ready:
+                self._notify()
+            raise
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    def wake_all(self) -> None:
+        """Let all that wait in :meth:`ready` look again, and give up."""
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            waiter.set_error(Closed("the consumer stops"))

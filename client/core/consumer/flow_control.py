@@ -1,0 +1,160 @@
+"""Flow control: when a queue may be pulled.
+
+A consumer has bounds on each queue, as Java's has, and one on the bytes of all queues together,
+which Java's lacks. A pull that has just begun counts as what it may bring; a pull that the broker
+holds, because nothing is there, brings the next few messages and counts no more. A queue may fill
+as much as is free, and no more: so the largest queues stop first, and a queue that is empty finds
+room at once however slow the handlers of the others are.
+
+Source: DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.messageQueueChanged, ClientConfig
+@5.3.3; client notes 2.4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twistmq.client.core.consumer.window import ByteTotal, QueueWindow
+from twistmq.protocol.codes import ResponseCode
+
+__all__ = ["BROKER_BUSY_MS", "FAILED_MS", "FULL_MS", "NEW_QUEUE_MS", "PAUSED_MS", "PullFlow",
+           "PullLimits", "PullUnderWay", "delay_after_refusal"]
+
+#: How long a queue waits until it is looked at again, ms: it has enough messages; the broker limits
+#: pulls; the consumer is paused; the pull failed or the lock is missing; the queue is new, and the
+#: member that had it may commit meanwhile.
+FULL_MS: Final = 50
+BROKER_BUSY_MS: Final = 20
+PAUSED_MS: Final = 1000
+FAILED_MS: Final = 1000
+NEW_QUEUE_MS: Final = 500
+
+#: Bytes that a pull brings at most, nearly. Source: DefaultMQPushConsumer.pullBatchSizeInBytes.
+PULL_BYTES: Final = 256 << 10
+#: A pull without an answer after so long is one that the broker holds, ms.
+HELD_MS: Final = 1000
+#: Bound on the bytes of all queues.
+CACHE_BYTES_MAX: Final = 64 << 20
+
+
+def delay_after_refusal(code: int) -> int:
+    """How long a queue waits after its pull was refused, ms."""
+    return BROKER_BUSY_MS if code == ResponseCode.FLOW_CONTROL else FAILED_MS
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """Bounds on what is read of a queue and not finished; one pull may go beyond them.
+
+    :param count: messages.
+    :param byte_count: bytes.
+    :param span: from the first offset to the last, for concurrent consumption.
+    :param topic_count: messages of a topic, divided among its queues; replaces ``count``. -1: none.
+    :param topic_byte_count: the same of bytes.
+    """
+
+    count: int = 1000
+    byte_count: int = 100 << 20
+    span: int = 2000
+    topic_count: int = -1
+    topic_byte_count: int = -1
+
+    def excess(
+        self, window: QueueWindow[Any], queues_of_topic: int = 1, *, in_order: bool = False,
+        under_way: int = 0,
+    ) -> str:
+        """The bound that a queue is over, for a log; "" when it may be pulled.
+
+        :param queues_of_topic: how many queues of its topic this member has.
+        :param under_way: messages that other pulls of it bring.
+        """
+        count_max = _part(self.topic_count, queues_of_topic, self.count)
+        if window.count + under_way > count_max:
+            return f"{window.count + under_way} messages of at most {count_max}"
+        byte_count_max = _part(self.topic_byte_count, queues_of_topic, self.byte_count)
+        if window.byte_count > byte_count_max:
+            return f"{window.byte_count} bytes of at most {byte_count_max}"
+        if not in_order and window.span + under_way > self.span:
+            return f"offsets over {window.span + under_way} of at most {self.span}"
+        return ""
+
+
+def _part(of_topic: int, queues: int, of_queue: int) -> int:
+    return of_queue if of_topic < 0 else max(1, of_topic // max(queues, 1))
+
+
+class PullUnderWay:
+    """A pull that was begun and has no answer yet."""
+
+    __slots__ = ("begin_ms", "is_counted")
+
+    def __init__(self, begin_ms: float) -> None:
+        self.begin_ms = begin_ms
+        #: Whether it counts as PULL_BYTES.
+        self.is_counted = True
+
+
+class PullFlow:
+    """The flow control of a consumer.
+
+    :param total: the bytes of all its windows.
+    :param bytes_max: bound on them, and on what pulls under way may bring.
+    """
+
+    def __init__(
+        self, total: ByteTotal, limits: PullLimits | None = None, bytes_max: int = CACHE_BYTES_MAX
+    ) -> None:
+        self._total = total
+        self._limits = limits or PullLimits()
+        self._bytes_max = bytes_max
+        #: Pulls that began within HELD_MS, some of them ended; how many of them count.
+        self._recent: deque[PullUnderWay] = deque()
+        self._counted = 0
+
+    def excess(
+        self, window: QueueWindow[Any], now_ms: float, queues_of_topic: int = 1, *,
+        in_order: bool = False, under_way: int = 0,
+    ) -> str:
+        """Why a queue is to wait for ``FULL_MS``, for a log; "" when it may be pulled now.
+
+        :param under_way: messages that other pulls of it bring: one more has to leave half of the
+            room to other queues.
+        """
+        return (self._limits.excess(window, queues_of_topic, in_order=in_order,
+                                    under_way=under_way)
+                or self._excess_of_all(window, now_ms, self._bytes_max // 2 if under_way else 0))
+
+    def is_full(self, now_ms: float) -> bool:
+        """Whether all queues together have no room for what another request brings."""
+        self._note_held(now_ms)
+        used = self._total.byte_count + self._counted * PULL_BYTES
+        return bool(used) and used + PULL_BYTES > self._bytes_max
+
+    def _excess_of_all(self, window: QueueWindow[Any], now_ms: float, kept: int) -> str:
+        self._note_held(now_ms)
+        used = self._total.byte_count + self._counted * PULL_BYTES
+        # The first pull of all is begun under any bound.
+        if not used or window.byte_count <= self._bytes_max - kept - used - PULL_BYTES:
+            return ""
+        return (f"{window.byte_count} bytes, while all queues have {self._total.byte_count} and "
+                f"{self._counted} pulls under way, of at most {self._bytes_max}")
+
+    def begin(self, now_ms: float) -> PullUnderWay:
+        """A pull begins."""
+        pull = PullUnderWay(now_ms)
+        self._recent.append(pull)
+        self._counted += 1
+        return pull
+
+    def end(self, pull: PullUnderWay) -> None:
+        """A pull is answered or given up; once what it brought is in its window."""
+        if pull.is_counted:
+            pull.is_counted = False
+            self._counted -= 1
+
+    def _note_held(self, now_ms: float) -> None:
+        recent = self._recent
+        while recent and (not recent[0].is_counted or now_ms - recent[0].begin_ms >= HELD_MS):
+            self.end(recent.popleft())

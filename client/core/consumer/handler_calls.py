@@ -1,0 +1,211 @@
+"""Handlers: which messages a handler is given, and what follows from how each call ended.
+
+The generators of :class:`Handling` yield the arguments of the calls. A shell calls the handler, on
+a thread or by awaiting it, and sends the result or throws the error into the generator, which runs
+where the handler does. The shell also gives the function that brings results into the engine.
+
+Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import closing
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from twistmq.client.base.errors import OptionError, Undecodable
+from twistmq.client.base.handlers import NoResult, failure_level
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.consumer.held_queues import Batch, Held
+from twistmq.client.core.consumer.member import Member
+
+__all__ = ["TAKE", "Handling", "Steps", "await_steps", "check_run", "run_steps"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: How many messages are taken at once, when they are handled one after the other.
+TAKE: Final = 64
+#: Flags of code: of coroutine functions; of generators, also asynchronous ones. Source: inspect.
+_COROUTINE: Final = 0x80
+_GENERATOR: Final = 0x20 | 0x200
+
+#: Yields the argument of each call of a handler, and is sent the call's result.
+Steps = Generator[Any, Any, None]
+
+
+class Handling(Generic[T]):
+    """Gives the messages of a member to handlers.
+
+    :param undecodable: the option: "retry", "skip" or "raise".
+    :param post: calls a function of the member with arguments, in the engine.
+    """
+
+    def __init__(
+        self, member: Member[T], undecodable: str, post: Callable[..., object]
+    ) -> None:
+        self._member = member
+        self._undecodable = undecodable
+        self._post = post
+        #: Handlers are not called any more.
+        self.is_stopped = False
+
+    def is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
+        """Whether a handler gets a message: it has a value, or is handed over as damaged.
+
+        One without a value is treated as the option says.
+
+        :raises Undecodable: when the option is "raise".
+        """
+        try:
+            _ = message.value
+        except Undecodable as error:
+            if message.damage:
+                return True
+            if self._undecodable == "raise":
+                raise
+            log.warning("%s", error)
+            end = self._member.succeed if self._undecodable == "skip" else self._member.fail
+            self._post(end, held, [message])
+            return False
+        return True
+
+    @property
+    def size(self) -> int:
+        """How many messages of a queue a worker takes at once, for :meth:`one_by_one`."""
+        return TAKE if self._member.options.in_order else 1
+
+    def one_by_one(self, batch: Batch[T]) -> Steps:
+        """A call for each message; one that ends well has processed it."""
+        held, left = batch.held, list(batch.messages)
+        member, post = self._member, self._post
+        try:
+            while left and not self.is_stopped and not left[0].lost:
+                message = left[0]
+                if self.is_decodable(held, message):
+                    try:
+                        yield message
+                    except Exception as error:
+                        del left[0]
+                        post(member.fail, held, [message], failure_level(message, error))
+                        if member.options.in_order:
+                            break
+                        continue
+                    post(member.succeed, held, [message])
+                del left[0]
+        finally:
+            # Also when the worker is cancelled: the messages that are left come again.
+            if left:
+                post(member.release, held, left)
+
+    def as_list(self, batch: Batch[T]) -> Steps:
+        """One call with all messages; its result is how many were processed, or None: all."""
+        held = batch.held
+        left = list(batch.messages)
+        try:
+            ready = [each for each in batch.messages if self._is_kept(held, each, left)]
+            if not ready:
+                return
+            try:
+                done = _count_of((yield ready), len(ready))
+            except Exception as error:
+                left.clear()
+                self._post(self._member.fail, held, ready, failure_level(ready[0], error))
+                return
+            left.clear()
+            if done:
+                self._post(self._member.succeed, held, ready[:done])
+            if done < len(ready):
+                self._post(self._member.fail, held, ready[done:])
+        finally:
+            if left:
+                self._post(self._member.release, held, left)
+
+    def _is_kept(
+        self, held: Held[T], message: ReceivedMessage[T], left: list[ReceivedMessage[T]]
+    ) -> bool:
+        if self.is_decodable(held, message):
+            return True
+        left.remove(message)
+        return False
+
+
+def _count_of(result: Any, count: int) -> int:
+    """How many of so many messages a handler of lists processed.
+
+    :param result: the handler's; None: all.
+    :raises NoResult: when it is no number.
+    """
+    try:
+        return count if result is None else max(0, min(int(result), count))
+    except (TypeError, ValueError):
+        raise NoResult(f"the handler returned a {type(result).__name__}, which is no number of "
+                       "messages") from None
+
+
+def check_run(handler: object, workers: int, size: int, *, is_awaited: bool) -> None:
+    """Check the arguments of a run before it begins.
+
+    :param is_awaited: whether the shell awaits what the handler returns.
+    :raises OptionError: when a call of the handler would process nothing, or there is no worker.
+    """
+    function = handler.func if isinstance(handler, partial) else handler
+    if not callable(function):
+        raise OptionError(f"the handler is {handler!r}: give a function of a message")
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004
+    flags = 0 if code is None else code.co_flags
+    if flags & _GENERATOR:
+        raise OptionError(f"the handler {handler!r} is a generator: its call would do nothing")
+    if flags & _COROUTINE and not is_awaited:
+        raise OptionError(f"the handler {handler!r} is a coroutine function: give it to a consumer "
+                          "of twistmq.client.aio or twistmq.client.tx")
+    for name, value in (("workers", workers), ("size", size)):
+        if type(value) is not int or value < 1:
+            raise OptionError(f"{name} is {value!r}: give a whole number of at least 1")
+
+
+def _check_result(result: object) -> None:
+    """:raises NoResult: when the work of a handler is not done yet, and nothing awaits it."""
+    if hasattr(result, "__await__"):
+        if isinstance(result, Coroutine):
+            result.close()
+        raise NoResult("the handler returned something to await, which a blocking consumer does "
+                       "not: consume by twistmq.client.aio or twistmq.client.tx")
+
+
+def run_steps(steps: Steps, handler: Callable[[Any], object]) -> None:
+    """Call a handler with each argument that the steps yield."""
+    with closing(steps):
+        try:
+            argument = next(steps)
+            while True:
+                try:
+                    result = handler(argument)
+                    if result is not None:
+                        _check_result(result)
+                except Exception as error:
+                    argument = steps.throw(error)
+                else:
+                    argument = steps.send(result)
+        except StopIteration:
+            return
+
+
+async def await_steps(steps: Steps, handler: Callable[[Any], Awaitable[object]]) -> None:
+    """Await a handler with each argument that the steps yield."""
+    with closing(steps):
+        try:
+            argument = next(steps)
+            while True:
+                try:
+                    result = await handler(argument)
+                except Exception as error:
+                    argument = steps.throw(error)
+                else:
+                    argument = steps.send(result)
+        except StopIteration:
+            return

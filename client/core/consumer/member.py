@@ -1,0 +1,367 @@
+"""A member of a consumer group: its queues, what was read of them, and what is finished.
+
+    rebalance     which queues are this member's              rebalance.py
+    pull          one task a queue, within the flow control   fetching.py
+    take          messages go to handlers                     handing_out.py
+    succeed, fail results come back                           results.py, retries.py
+    commit        how far the group has come                  offsets.py
+
+Everything runs in the engine. A shell takes messages by :meth:`Member.take`, and waits for more
+with :meth:`Member.ready`.
+
+Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService,
+ConsumeMessageOrderlyService @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Final, TypeVar
+
+from twistmq.client.base.errors import Closed, OptionError
+from twistmq.client.base.messages import ReceivedMessage
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.loops import Loop
+from twistmq.client.core.connection.tasks import Cancelled, Task
+from twistmq.client.core.consumer.fetcher import Fetcher
+from twistmq.client.core.consumer.flow_control import PullFlow
+from twistmq.client.core.consumer.held_queues import Held, MemberOptions
+from twistmq.client.core.consumer.offsets import (
+    FileAccess,
+    LocalOffsets,
+    OffsetStore,
+    RemoteOffsets,
+)
+from twistmq.client.core.consumer.rebalance import Rebalance
+from twistmq.client.core.consumer.results import Results
+from twistmq.client.core.consumer.subscriptions import Subscription
+from twistmq.client.core.producer.sender import Sender
+from twistmq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    MessageQueue,
+)
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX, group_fault, retry_topic
+
+__all__ = ["Member"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: The wait before a failed commit of a close is made once more, ms.
+_COMMIT_AGAIN_MS: Final = 200
+#: The wait before the beginnings of new queues are committed, ms.
+_BEGINNINGS_MS: Final = 50
+#: Each so many commits are of all queues, also of those that have not changed.
+ALL_COMMITTED_EVERY: Final = 3
+#: When a retry topic that was just made is looked for, ms.
+_RETRY_TOPIC_MS: Final = 1000
+
+
+class Member(Results[T]):
+    """The core of a consumer.
+
+    :param client: the client, perhaps shared.
+    :param wanted: the subscriptions by topic, with the names at brokers.
+    :param decode: makes the value of a message; None: the value is the body.
+    :param file: where a broadcasting member keeps its offsets.
+
+    ``on_assigned`` and ``on_lost`` are called with the queues that came and went.
+    """
+
+    #: As heartbeats and tools call this kind of consumer.
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+    #: Whether it commits offsets, and tools can ask for them.
+    has_offsets = True
+
+    def __init__(
+        self, client: ClientCore, options: MemberOptions, wanted: Mapping[str, Subscription],
+        sender: Sender, *, decode: Callable[[ReceivedMessage[T]], T] | None = None,
+        file: FileAccess | None = None,
+    ) -> None:
+        fault = group_fault(options.group)
+        if fault is not None:
+            raise OptionError(f"group {options.group!r}: {fault}")
+        super().__init__(client, options, sender)
+        self.decode = decode
+        self.subscriptions: dict[str, Subscription] = dict(wanted)
+        if not options.is_broadcast:
+            topic = retry_topic(self.group)
+            self.subscriptions[topic] = Subscription(topic)
+        self.sub_version = client.tasks.clock.wall_ms()
+        self.flow = PullFlow(self.total, options.limits, options.cache_bytes_max)
+        self.offsets: OffsetStore = (LocalOffsets(client, file) if options.is_broadcast
+                                     else RemoteOffsets(client, self.group))
+        self.rebalance: Rebalance[T] = Rebalance(self)
+        self.fetcher: Fetcher[T] = Fetcher(self)
+        self.on_assigned: list[Callable[[list[MessageQueue]], object]] = []
+        self.on_lost: list[Callable[[list[MessageQueue]], object]] = []
+        self.is_paused = False
+        #: The queues that the program assigned; None: the group's members divide them.
+        self.fixed: frozenset[MessageQueue] | None = None
+        self._loops: list[Task[None]] = []
+        #: The rest of a close, once that has begun.
+        self._closing: Task[None] | None = None
+        self._is_committing_soon = False
+        #: When the member was made, Unix ms.
+        self.started_ms = client.tasks.clock.wall_ms()
+
+    # --- the group
+
+    def producer_data(self) -> None:
+        """A consumer produces nothing."""
+
+    def consumer_data(self) -> ConsumerData:
+        """The member's part of a heartbeat."""
+        start = self.options.start
+        where = (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET if start == "last" else
+                 ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if start == "first" else
+                 ConsumeFromWhere.CONSUME_FROM_TIMESTAMP)
+        return ConsumerData(
+            group_name=self.group, consume_type=self.consume_type,
+            message_model=(MessageModel.BROADCASTING if self.options.is_broadcast
+                           else MessageModel.CLUSTERING),
+            consume_from_where=where,
+            subscription_data_set=tuple(each.data(self.sub_version)
+                                        for each in self.subscriptions.values()))
+
+    async def start(self) -> None:
+        """Join the group and begin to read; one that fails or is cancelled leaves again.
+
+        :raises Closed: when the client is closed.
+        :raises OptionError: when the client has a member of the group.
+        """
+        try:
+            await self._join()
+        except (Exception, Cancelled):
+            await self.close(0)
+            raise
+        self._loops.append(self.tasks.spawn(self._commit_always(), "commits"))
+        self._loops.append(self.tasks.spawn(self._expire_always(), "time-outs of handlers"))
+        if self.locks is not None:
+            self._loops.append(self.tasks.spawn(self.locks.renew_always(), "locks"))
+
+    async def _join(self) -> None:
+        """Follow the topics, and be a member of the group; raises as :meth:`start`."""
+        self.client.add(self)
+        for topic in self.subscriptions:
+            self.client.routes.follow(topic)
+        await self.rebalance.begin()
+
+    def subscribe(self, wanted: Subscription) -> None:
+        """Add or change a subscription."""
+        if wanted.topic not in self.subscriptions:
+            self.rebalance.beginnings.forget(wanted.topic)
+        self.subscriptions[wanted.topic] = wanted
+        self.client.routes.follow(wanted.topic)
+        self.sub_version = self.tasks.clock.wall_ms()
+        for held in self.held.values():
+            if held.queue.topic == wanted.topic:
+                held.subscription = wanted
+        self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
+        self.rebalance.wake()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        if self.subscriptions.pop(topic, None) is not None:
+            self.sub_version = self.tasks.clock.wall_ms()
+            self.rebalance.differences.left(topic)
+            self.tasks.spawn(self.client.heartbeat_all(), "heartbeat")
+            self.rebalance.wake()
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues of the topics that were asked for, without those of retries, in order."""
+        return sorted(held.named for held in self.held.values()
+                      if not held.queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
+
+    def set_paused(self, queues: Sequence[MessageQueue] | None, paused: bool) -> None:
+        """Stop or resume the pulls of some queues, named as in the namespace, or of all."""
+        if queues is None:
+            self.is_paused = paused
+        for held in self.held.values():
+            if queues is None or held.named in queues:
+                held.is_paused = paused
+
+    def pop_table(self) -> dict[MessageQueue, dict[str, int | bool]]:
+        """The sources of a member that pops, for tools; empty for all other members."""
+        return {}
+
+    def sent_back(self) -> None:
+        """The first message that is sent back makes the retry topic: look for its queues soon."""
+        if self.client.routes.known(retry_topic(self.group)) is None:
+            self.tasks.later(_RETRY_TOPIC_MS, self.rebalance.wake)
+
+    # --- offsets
+
+    async def commit(
+        self, queues: Sequence[Held[T]] | None = None, *, again: bool = False
+    ) -> bool:
+        """Commit how far the queues have come.
+
+        :param again: also queues that have not changed since the last time.
+        :returns: whether all of it is kept for sure.
+        """
+        table = {held.queue: held.window.committable
+                 for held in (self.held.values() if queues is None else queues)
+                 if held.is_settled and (again or held.window.committable != held.committed)}
+        if not table:
+            return True
+        kept = await self.offsets.write(table)
+        for held in list(self.held.values()) if queues is None else queues:
+            if held.queue in kept:
+                held.committed = kept[held.queue]
+        return len(kept) == len(table)
+
+    async def commit_beginnings(self, queues: Sequence[Held[T]]) -> None:
+        """Commit where queues begin that go before their first pull, if the group has no offset.
+
+        The next member would not know whether such a queue is older than the group.
+        """
+        reads = [self.tasks.spawn(self.offsets.read(held.queue), "offset of a new queue")
+                 for held in queues]
+        outcomes = await self.tasks.all_of(reads)
+        table = {held.queue: held.window.committable
+                 for held, offset in zip(queues, outcomes, strict=True) if offset is None}
+        if table:
+            await self.offsets.write(table)
+
+    def settled(self, held: Held[T]) -> None:
+        """It is known where a queue begins; what is not committed yet is committed soon.
+
+        All queues that come together are committed together.
+        """
+        held.is_settled = True
+        if held.is_new and held.committed is None and not self._is_committing_soon:
+            self._is_committing_soon = True
+            self.tasks.later(_BEGINNINGS_MS, self._commit_soon)
+
+    def _commit_soon(self) -> None:
+        self._is_committing_soon = False
+        if not self.is_closing:
+            self.tasks.spawn(self.commit_new(), "commit of beginnings")
+
+    async def commit_new(self) -> None:
+        """Commit where new queues begin."""
+        await self.commit([held for held in self.held.values() if held.is_new])
+
+    async def move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue queues at other offsets, also at lower ones; what was read is forgotten.
+
+        Results of messages that run do not count. Queues of other members are left out.
+        """
+        self.rebalance.forget(offsets)
+        moved = {queue: offset for queue, offset in offsets.items() if queue in self.held}
+        for queue, offset in moved.items():
+            window = self.held[queue].window
+            for message in window.drop():
+                message.lost = True
+            window.freeze_at(offset)
+        if not moved:
+            return
+        log.warning("group %s: these queues continue at other offsets: %s", self.group,
+                    ", ".join(f"{queue} at {offset}" for queue, offset in moved.items()))
+        for queue, offset in (await self.offsets.write(moved)).items():
+            if queue in self.held and self.held[queue].window.is_dropped:
+                self.held[queue].committed = offset
+        self.rebalance.wake()
+
+    async def _commit_always(self) -> None:
+        loop = Loop(f"the commit of group {self.group}", otherwise=False)
+        for number in count(1):
+            await self.tasks.sleep(self.options.commit_ms)
+            # A late commit of the member before may have set a queue back at the broker.
+            await loop.turn(self.commit(again=(
+                not self.options.is_broadcast and number % ALL_COMMITTED_EVERY == 0)))
+
+    # --- the end
+
+    async def finish(self) -> None:
+        """See ``GroupMember``: the results of handlers are committed."""
+        await self.commit()
+        if self.trace is not None:
+            await self.trace.flush()
+
+    async def close(self, timeout_ms: float = 10_000) -> None:
+        """Stop reading, wait for the handlers, commit, unlock, and leave the group.
+
+        A second call waits for the end of the first. When one is cancelled, handlers are waited
+        for no longer, and the rest is done all the same.
+        """
+        if self._closing is None:
+            self.is_closing = True
+            self.rebalance.stop()
+            self._stop_reading()
+            self._end_pauses()
+            while self._waiting:
+                self._waiting.popleft().set_error(Closed("the consumer is closed"))
+            self._closing = self.tasks.spawn(self._leave(timeout_ms), "close of a consumer")
+            # Ahead of the traces, which get the last results.
+            self.client.before_close.insert(0, self._left)
+        try:
+            await self._closing
+        except Cancelled:
+            self._stop_waiting()
+            raise
+
+    @property
+    def has_left(self) -> bool:
+        """Whether a close has come to its end."""
+        return self._closing is not None and self._closing.is_done
+
+    async def _left(self) -> None:
+        """Wait for the end of a close."""
+        assert self._closing is not None
+        await self.tasks.all_of([self._closing])
+
+    async def _leave(self, timeout_ms: float) -> None:
+        try:
+            await self._wait_for_handlers(timeout_ms)
+            for loop in self._loops:
+                loop.cancel()
+            await self.rebalance.finish()
+            await self._leave_queues()
+            self.held.clear()
+            self._unfollow()
+            if self.trace is not None:
+                await self.trace.close()
+            await self.client.remove(self)
+        finally:
+            self.client.before_close.remove(self._left)
+
+    def _unfollow(self) -> None:
+        """Undo the following of topics, but for those that other members of the client read."""
+        if self not in self.client.members:
+            return
+        others = {topic for each in self.client.members
+                  if isinstance(each, Member) and not each.is_closing
+                  for topic in each.subscriptions}
+        for topic in self.subscriptions.keys() - others:
+            self.client.routes.unfollow(topic)
+
+    def _stop_reading(self) -> None:
+        """Read no more messages, because the member closes."""
+        for held in self.held.values():
+            if held.task is not None:
+                held.task.cancel()
+
+    async def _leave_queues(self) -> None:
+        """Tell the brokers how far the queues have come, and leave the queues."""
+        await self.commit_beginnings(
+            [held for held in self.held.values() if held.is_unread])
+        if not await self.commit():
+            await self.tasks.sleep(_COMMIT_AGAIN_MS)
+            if not await self.commit():
+                log.error("group %s: messages that were handled come again, since their offsets "
+                          "could not be committed at the close", self.group)
+        for held in self.held.values():
+            for message in held.window.drop():
+                message.lost = True
+        if self.locks is not None:
+            # The lock of a handler that still runs ends by itself, at the broker.
+            self.locks.unlock_all([held.queue for held in self.held.values()
+                                   if not held.window.running_count])

@@ -1,0 +1,370 @@
+"""How far a group has come: kept by brokers, or in a file of this member when it broadcasts.
+
+The file is that of Apache's client, ``~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json``, with a
+``.bak`` of the one before, so that a member may change from one client to the other.
+
+Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, OffsetSerializeWrapper @5.3.3.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from twistmq.client.base.errors import Undecodable, refusal
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.tasks import Future, Task
+from twistmq.protocol.bodies import Body, MessageQueue, TopicList
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, WireError
+from twistmq.protocol.header import Int64
+from twistmq.protocol.headers import offset as headers
+from twistmq.protocol.headers.topic import QueryTopicsByConsumerRequestHeader
+from twistmq.protocol.topic_names import retry_topic
+
+__all__ = [
+    "Familiarity", "FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets",
+]
+
+log = logging.getLogger("twistmq.client")
+
+
+class Familiarity(enum.IntEnum):
+    """Where a group has offsets, seen from one topic; the highest that holds."""
+
+    #: It has none: it is new.
+    NONE = 0
+    #: In other topics only, or it cannot be known.
+    GROUP = 1
+    #: In some queue of the topic.
+    TOPIC = 2
+
+
+class OffsetStore(Protocol):
+    """Keeps the offsets of a group; queues have the names that brokers know."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The first offset that is not consumed; None when the group never had the queue.
+
+        :raises BrokerError: when it cannot be known now, which is not the same.
+        """
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Keep offsets; :returns: those that are kept for sure."""
+
+    async def familiarity(
+        self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
+    ) -> Familiarity:
+        """Where the group has offsets.
+
+        :param queues: those of all topics that the group reads, by topic.
+        """
+
+    async def written_ms(self, queue: MessageQueue) -> int:
+        """When the offset of a queue was written to a file; Unix ms, 0: there is no file."""
+
+    def forget_familiarity(self) -> None:
+        """The next question where the group has offsets is asked again."""
+
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """A broker has the topic of a queue no more, and with it none of the group's offsets."""
+
+
+class RemoteOffsets:
+    """Offsets that brokers keep.
+
+    :param group: its name at brokers.
+    """
+
+    def __init__(self, client: ClientCore, group: str) -> None:
+        self._client = client
+        self._group = group
+        #: The last commit of each queue that is not answered.
+        self._under_way: dict[MessageQueue, Task[None]] = {}
+        #: Topics and brokers where the group has an offset for sure.
+        self._known: set[tuple[str, str]] = set()
+        #: The first commit of each other topic and broker, while it is not answered.
+        self._firsts: dict[tuple[str, str], Task[None]] = {}
+        #: The topics that the group had offsets in when a broker was first asked, by its name.
+        self._topics: dict[str, set[str]] = {}
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """See :class:`OffsetStore`."""
+        header = headers.QueryConsumerOffsetRequestHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
+            set_zero_if_not_found=False)
+        address = self._client.routes.reader(self._client.routes.broker_of(queue))
+        reply = await self._client.engine.invoke(
+            address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=5000)
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        offset = reply.header(headers.QueryConsumerOffsetResponseHeader).offset
+        if offset < 0:
+            raise Undecodable(f"{address} says that the group is at offset {offset}")
+        # 4.9.4 answers 0 for a group that has no offset yet.
+        if offset:
+            self._known.add((queue.topic, queue.broker_name))
+        return offset
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """See :class:`OffsetStore`. Commits go to the master, or to a slave when it is gone."""
+        kept: dict[MessageQueue, int] = {}
+        asking = {queue: self._begin(queue, offset) for queue, offset in offsets.items()}
+        outcomes = await self._client.tasks.all_of(list(asking.values()))
+        for queue, outcome in zip(asking, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                log.warning("the offset %d of %s cannot be committed now: %s",
+                            offsets[queue], queue, outcome)
+            else:
+                kept[queue] = offsets[queue]
+        return kept
+
+    async def familiarity(
+        self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
+    ) -> Familiarity:
+        """See :class:`OffsetStore`. A broker that does not answer may have offsets."""
+        at: dict[str, list[MessageQueue]] = {}
+        for each in queues.values():
+            for queue in each:
+                at.setdefault(self._client.routes.broker_of(queue), []).append(queue)
+        asking = [self._client.tasks.spawn(self._familiarity_at(name, topic, at[name]),
+                                           "topics of the group") for name in sorted(at)]
+        found = Familiarity.NONE
+        for outcome in await self._client.tasks.all_of(asking):
+            if isinstance(outcome, BrokerError):
+                log.info("a broker does not say where group %s was: %s", self._group, outcome)
+                found = max(found, Familiarity.GROUP)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                found = max(found, outcome)
+        return found
+
+    async def written_ms(self, queue: MessageQueue) -> int:
+        """See :class:`OffsetStore`. Brokers delete the offsets of a topic with it."""
+        return 0
+
+    def forget_familiarity(self) -> None:
+        """See :class:`OffsetStore`."""
+        self._topics.clear()
+
+    async def _familiarity_at(
+        self, broker_name: str, topic: str, queues: list[MessageQueue]
+    ) -> Familiarity:
+        """The same at one broker; each is asked for its list only once.
+
+        The commits that this member makes later are not what the group knew before.
+        """
+        topics = self._topics.get(broker_name)
+        if topics is None:
+            address = self._client.routes.reader(broker_name)
+            reply = await self._client.engine.invoke(
+                address, RequestCode.QUERY_TOPICS_BY_CONSUMER,
+                QueryTopicsByConsumerRequestHeader(self._group), timeout_ms=5000)
+            if reply.code != ResponseCode.SUCCESS:
+                # A broker before 5.0 does not know the question, and rules of access may forbid it.
+                return await self._familiarity_by_queues(broker_name, topic, queues)
+            topics = self._topics[broker_name] = TopicList.decode_reply(reply.body).topic_list
+        if topic in topics:
+            return Familiarity.TOPIC
+        return Familiarity.GROUP if topics else Familiarity.NONE
+
+    async def _familiarity_by_queues(
+        self, broker_name: str, topic: str, queues: list[MessageQueue]
+    ) -> Familiarity:
+        """The same by the offsets of the queues, and of the group's first queue of retries."""
+        retries = MessageQueue(retry_topic(self._group), broker_name, 0)
+        asked = [*queues, retries]
+        asking = [self._client.tasks.spawn(self.read(queue), "offset of the group")
+                  for queue in asked]
+        found = Familiarity.NONE
+        offsets = await self._client.tasks.all_of(asking)
+        for queue, offset in zip(asked, offsets, strict=True):
+            # 4.9.4 answers 0 for a group that has no offset yet.
+            if queue.topic == topic and isinstance(offset, int) and offset:
+                return Familiarity.TOPIC
+            if isinstance(offset, BrokerError) or offset or (offset == 0 and queue == retries):
+                found = Familiarity.GROUP
+        return found
+
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """See :class:`OffsetStore`. The next commit of the topic is a first one again."""
+        self._known.discard((queue.topic, queue.broker_name))
+
+    def _begin(self, queue: MessageQueue, offset: int) -> Task[None]:
+        """Commit once the commit before is answered.
+
+        Apache's broker handles requests of one connection on several threads: a later commit may
+        be handled first, and the group would go back to the earlier one. The broker also loses
+        all but one of the group's first commits in a topic when they come together, so the first
+        is made alone. Source: ConsumerOffsetManager.commitOffset @4.9.4, 5.3.3.
+        """
+        key = queue.topic, queue.broker_name
+        before = [task for task in (self._under_way.get(queue), self._firsts.get(key)) if task]
+        task = self._client.tasks.spawn(self._commit(queue, offset, before), "commit")
+        self._under_way[queue] = task
+        if key not in self._known:
+            self._firsts.setdefault(key, task)
+
+        def end(_: object) -> None:
+            if self._under_way.get(queue) is task:
+                del self._under_way[queue]
+            if self._firsts.get(key) is task:
+                del self._firsts[key]
+
+        task.when_done(end)
+        return task
+
+    async def _commit(
+        self, queue: MessageQueue, offset: int, before: list[Task[None]]
+    ) -> None:
+        if before:
+            await self._client.tasks.all_of(before)
+        header = headers.UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
+            commit_offset=offset)
+        address = self._client.routes.reader(self._client.routes.broker_of(queue))
+        reply = await self._client.engine.invoke(
+            address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=5000)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        self._known.add((queue.topic, queue.broker_name))
+
+
+class OffsetTable(Body):
+    """The file of a broadcasting member. Source: OffsetSerializeWrapper @5.3.3."""
+
+    offset_table: dict[MessageQueue, Int64] = msgspec.field(default_factory=dict)
+
+
+class FileAccess(Protocol):
+    """Reads and replaces one file; the functions block, so they run outside the engine."""
+
+    @property
+    def name(self) -> str:
+        """Names the file in errors and log lines."""
+
+    def read(self, check: Callable[[bytes], object]) -> bytes | None:
+        """The content, or that of the backup when it is missing, empty or damaged.
+
+        :param check: raises ``WireError`` for a content that is damaged.
+        :returns: None when there is neither file nor backup.
+        :raises WireError, OSError: when what there is cannot be read.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Replace the content in one step, and keep the old one as a backup if it was whole."""
+
+    def written_ms(self) -> int:
+        """When the content was written, Unix ms; 0 when there is no file."""
+
+
+class LocalOffsets:
+    """Offsets in a file.
+
+    :param file: the file, or None: nothing is kept.
+    """
+
+    def __init__(self, client: ClientCore, file: FileAccess | None) -> None:
+        self._client = client
+        self._file = file
+        self._table: dict[MessageQueue, int] | None = None
+        #: When the file was written that was read; Unix ms.
+        self._written_ms = 0
+        #: When this member wrote the offset of a queue last; Unix ms.
+        self._times_ms: dict[MessageQueue, int] = {}
+        #: The last write of the file, under way or done.
+        self._writing = _nothing()
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """See :class:`OffsetStore`."""
+        return (await self._load()).get(queue)
+
+    async def _load(self) -> dict[MessageQueue, int]:
+        if self._table is None:
+            table: dict[MessageQueue, int] = {}
+            written_ms = 0
+            file = self._file
+            if file is not None:
+                try:
+                    data, written_ms = await self._client.engine.in_thread(
+                        lambda: (file.read(_table_of), file.written_ms()))
+                except (WireError, OSError) as error:
+                    raise BrokerError(
+                        f"neither the file of offsets {file.name} nor its backup can be read, "
+                        "and nothing is consumed until one of them is put right or both are "
+                        f"removed: {error}") from None
+                if data:
+                    table = _table_of(data)
+            # Another one may have read the file meanwhile, and changed the table.
+            if self._table is None:
+                self._table, self._written_ms = table, written_ms
+        return self._table
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """See :class:`OffsetStore`. The file is written once at a time, with all that is known."""
+        table = await self._load()
+        table.update(offsets)
+        self._times_ms.update(dict.fromkeys(offsets, self._client.tasks.clock.wall_ms()))
+        while not self._writing.is_done:
+            await self._client.tasks.all_of([self._writing])
+        data = OffsetTable(offset_table=dict(table)).encode()
+        # It goes on when the commit is cancelled.
+        self._writing = self._write(data)
+        try:
+            await self._writing
+        except OSError as error:
+            log.error("the offsets of a broadcasting consumer cannot be saved: %s", error)
+            return {}
+        return dict(offsets)
+
+    async def familiarity(
+        self, topic: str, queues: Mapping[str, Iterable[MessageQueue]]
+    ) -> Familiarity:
+        """See :class:`OffsetStore`."""
+        table = await self._load()
+        if any(queue.topic == topic for queue in table):
+            return Familiarity.TOPIC
+        return Familiarity.GROUP if table else Familiarity.NONE
+
+    async def written_ms(self, queue: MessageQueue) -> int:
+        """See :class:`OffsetStore`. Counts also when the file could not be written."""
+        await self._load()
+        return self._times_ms.get(queue, self._written_ms)
+
+    def forget_familiarity(self) -> None:
+        """See :class:`OffsetStore`. The file is here, so nothing is remembered of it."""
+
+    def topic_deleted(self, queue: MessageQueue) -> None:
+        """See :class:`OffsetStore`. Differs from Apache, whose client keeps the offset."""
+        if self._table is not None:
+            self._table.pop(queue, None)
+            self._times_ms.pop(queue, None)
+
+    def _write(self, data: bytes) -> Future[None]:
+        file = self._file
+        if file is None:
+            return _nothing()
+        return self._client.engine.in_thread(lambda: file.write(data))
+
+
+def _table_of(data: bytes) -> dict[MessageQueue, int]:
+    """The offsets of a file's content; :raises WireError: when it is damaged."""
+    table = OffsetTable.decode_reply(data).offset_table
+    for queue, offset in table.items():
+        if offset < 0:
+            raise WireError(f"the offset of {queue} is {offset}")
+    return dict(table)
+
+
+def _nothing() -> Future[None]:
+    """There is no file to write."""
+    nothing: Future[None] = Future()
+    nothing.set_result(None)
+    return nothing

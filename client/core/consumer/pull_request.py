@@ -1,0 +1,276 @@
+"""Pulls: the request for messages of a queue, its answer, and the messages in it.
+
+Source: PullAPIWrapper, MQClientAPIImpl.processPullResponse, PullSysFlag, MessageDecoder @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from twistmq.client.base.errors import Undecodable, refusal
+from twistmq.client.base.messages import PullResult, PullStatus, ReceivedMessage
+from twistmq.client.base.received_message import DamagedMessage
+from twistmq.protocol.big_endian import int32_at, int64_at
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged
+from twistmq.protocol.flags import (
+    MASTER_ID,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
+from twistmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.protocol.plain_record import plain_record, queue_offset_of
+from twistmq.protocol.properties import INNER_BASE, RETRY_TOPIC
+from twistmq.protocol.record import (
+    MAGIC_POSITION,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    RECORD_SIZE_MIN,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    StoredMessage,
+    decode_record,
+    records_of,
+)
+
+__all__ = ["PULL_BYTES", "damaged_message", "messages_of", "pull_header", "pull_result", "unwrap"]
+
+T = TypeVar("T")
+
+#: Bytes that a pull asks for; brokers before 5.0 give up to 256 KiB anyhow.
+PULL_BYTES: Final = 256 << 10
+
+_STATUS: Final[dict[int, PullStatus]] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_MOVED,
+}
+_INNER: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
+_RETRY_TOPIC: Final = RETRY_TOPIC.encode()
+#: Behind the greatest offset.
+_ANY_OFFSET: Final = (1 << 63) - 1
+
+
+def pull_header(
+    queue: MessageQueue, offset: int, group: str, *, max_count: int = 32,
+    expression: str | None = "*", expression_type: str = "TAG", hold_ms: int = 0,
+    sub_version: int = 0, max_bytes: int = PULL_BYTES,
+) -> PullMessageRequestHeader:
+    """The header of a pull, which commits nothing: another commit might overtake it.
+
+    :param queue: with the topic's name at brokers.
+    :param group: the group's name at brokers.
+    :param expression: of the filter; None: that of the group's heartbeat.
+    :param hold_ms: how long the broker may wait for a message.
+    """
+    flags = ((PULL_SUBSCRIPTION if expression is not None else 0)
+             | (PULL_SUSPEND if hold_ms else 0))
+    return PullMessageRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+        max_msg_nums=max_count, sys_flag=flags, commit_offset=0,
+        suspend_timeout_millis=hold_ms, sub_version=sub_version, subscription=expression,
+        expression_type=expression_type, max_msg_bytes=max_bytes)
+
+
+def pull_result(reply: RemotingCommand, address: str) -> PullResult:
+    """Read the answer to a pull.
+
+    :raises RequestRefused: with the broker's code and remark.
+    :raises HeaderError: when the header is no answer's.
+    :raises Undecodable: when its next offset is negative.
+    """
+    status = _STATUS.get(reply.code)
+    if status is None:
+        raise refusal(reply.code, reply.remark, address)
+    answer = reply.header(PullMessageResponseHeader)
+    if answer.next_begin_offset < 0:
+        raise Undecodable(f"{address} answered a pull: the next one begins at offset "
+                          f"{answer.next_begin_offset}")
+    broker_id = answer.suggest_which_broker_id
+    return PullResult(status, answer.next_begin_offset, answer.min_offset, answer.max_offset,
+                      reply.body, reply.remark or "", broker_id or MASTER_ID,
+                      answer.offset_delta or 0)
+
+
+def unwrap(
+    body: bytes, queue: MessageQueue, damaged: list[DamagedMessage[T]]
+) -> list[StoredMessage]:
+    """The records of an answer that are whole, those of inner batches one by one.
+
+    :param queue: the queue of the answer, for the messages that are not whole.
+    :param damaged: gets these.
+    """
+    try:
+        records = records_of(body)
+        if not any(record.sys_flag & _INNER == _INNER for record in records):
+            return records
+        return [each for record in records for each in _each(record)]
+    except (StoreDamaged, Undecodable):
+        # Few answers have such a record: they are looked at once more, one record at a time.
+        return _whole_ones(body, queue, damaged)
+
+
+def _whole_ones(
+    body: bytes, queue: MessageQueue, damaged: list[DamagedMessage[T]]
+) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    position = 0
+    while position < len(body):
+        try:
+            record = decode_record(body, position)
+            found += _each(record)
+            position += record.size
+        except (StoreDamaged, Undecodable) as error:
+            one: DamagedMessage[T] = damaged_message(
+                body, position, queue, 0, _ANY_OFFSET, 0, error)
+            damaged.append(one)
+            position += len(one.raw)
+    return found
+
+
+def _each(record: StoredMessage) -> list[StoredMessage]:
+    """A record, or the messages of an inner batch."""
+    return _inner(record) if record.sys_flag & _INNER == _INNER else [record]
+
+
+def _inner(record: StoredMessage) -> list[StoredMessage]:
+    """The messages of an inner batch; :raises Undecodable: when it cannot be read.
+
+    Source: MessageDecoder.decodeMessage @5.3.3.
+    """
+    # Few topics have such batches.
+    from twistmq.client.base.codecs import decompress
+    from twistmq.protocol.batch import decode_batch
+
+    try:
+        base = int(record.properties_map().get(INNER_BASE, record.queue_offset))
+        parts = decode_batch(decompress(record.body, record.sys_flag))
+    except (MessageIllegal, ValueError) as error:
+        raise Undecodable(f"it is not a batch: {error}") from None
+    flags = record.sys_flag & ~(_INNER | SYS_COMPRESSED | SYS_COMPRESSION_MASK)
+    found = []
+    for index, (flag, body, properties) in enumerate(parts):
+        found.append(StoredMessage(
+            record.size, record.magic, record.body_crc, record.queue_id, flag, base + index,
+            record.physical_offset, flags, record.born_timestamp,
+            record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
+            record.prepared_transaction_offset, body, record.topic, properties))
+    return found
+
+
+def messages_of(
+    result: PullResult, queue: MessageQueue, tags: frozenset[str] = frozenset(),
+    decode: Callable[[ReceivedMessage[T]], T] | None = None,
+    damaged: list[DamagedMessage[T]] | None = None, begin: int = 0,
+) -> list[ReceivedMessage[T]]:
+    """The whole messages of an answer that a subscription wants.
+
+    :param queue: where they were read, with the topic's name in the namespace.
+    :param decode: makes the value of a message.
+    :param damaged: gets the messages that are not whole.
+    :param begin: the offset that the pull asked for.
+    :raises Undecodable: when a message is not whole and ``damaged`` is None.
+    """
+    found: list[ReceivedMessage[T]] = []
+    data, delta, topic = result.body, result.offset_delta, queue.topic
+    position, total = 0, len(data)
+    while position < total:
+        try:
+            body_end, end = plain_record(data, position)
+            if not end:
+                record = decode_record(data, position)
+                found += [_message(each, queue, each.queue_offset + delta, decode)
+                          for each in _each(record)]
+                position += record.size
+                continue
+            offset = queue_offset_of(data, position) + delta
+            if data.find(_RETRY_TOPIC, body_end, end) >= 0:
+                found.append(_message(data[position:end], queue, offset, decode))
+            else:
+                found.append(ReceivedMessage(data[position:end], queue, offset, topic, decode))
+            position = end
+        except (StoreDamaged, Undecodable) as error:
+            least = begin
+            if found:
+                least = found[-1].offset + 1
+            if damaged:
+                least = max(least, damaged[-1].offset + 1)
+            one: DamagedMessage[T] = damaged_message(
+                data, position, queue, least, result.next_offset, delta, error)
+            if damaged is None:
+                raise Undecodable(f"{one!r} is damaged: {one.damage}") from None
+            position += len(one.raw)
+            # The tag is right if the lengths are: brokers compare hashes of tags only.
+            if not tags or not one.record.properties or one.tags in tags:
+                damaged.append(one)
+    return [message for message in found if message.tags in tags] if tags else found
+
+
+def damaged_message(
+    data: bytes, position: int, queue: MessageQueue, least: int, end: int, delta: int,
+    error: Exception,
+) -> DamagedMessage[T]:
+    """The message that begins here and is not whole.
+
+    :param least: the least offset that it can have, and ``end``, behind the greatest.
+    :param delta: what is to be added to offsets in records.
+    :param error: says what is wrong with it.
+    """
+    following = _following(data, position)
+    raw = data[position:following or len(data)]
+    offset = least
+    place = -1
+    if len(raw) >= RECORD_SIZE_MIN:
+        said = queue_offset_of(raw) + delta
+        if least <= said < end:
+            offset = said
+        place = int64_at(raw, PHYSICAL_OFFSET_POSITION)
+        if queue.queue_id < 0:
+            # It was popped of any queue.
+            queue = MessageQueue(queue.topic, queue.broker_name,
+                                 int32_at(raw, QUEUE_ID_POSITION))
+    try:
+        record = decode_record(raw, 0, False)
+    except StoreDamaged:
+        record = StoredMessage(
+            len(raw), 0, 0, queue.queue_id, 0, offset - delta, place, 0, 0, bytes(8), 0, bytes(8),
+            0, 0, b"", queue.topic, "")
+    why = str(error).removeprefix(f"record at byte {position}: ")
+    why = why.removeprefix(f"no record at byte {position}: ")
+    return DamagedMessage(raw, record, queue, offset, queue.topic, why, following == 0)
+
+
+def _following(data: bytes, position: int) -> int:
+    """Where the next record begins, by the size of the one that begins here.
+
+    :returns: 0 when that size is wrong: no record begins there, and the answer does not end there.
+    """
+    total = len(data)
+    if total - position < RECORD_SIZE_MIN:
+        return 0
+    size = int32_at(data, position)
+    end = position + size
+    if size < RECORD_SIZE_MIN or end > total:
+        return 0
+    if end == total or (total - end >= RECORD_SIZE_MIN
+                        and int32_at(data, end + MAGIC_POSITION) in (MAGIC_V1, MAGIC_V2)):
+        return end
+    return 0
+
+
+def _message(
+    record: StoredMessage | bytes, queue: MessageQueue, offset: int,
+    decode: Callable[[ReceivedMessage[T]], T] | None,
+) -> ReceivedMessage[T]:
+    """A message that may be a retry, which has the topic it was first sent to."""
+    message = ReceivedMessage(record, queue, offset, queue.topic, decode)
+    message.topic = message.properties.get(RETRY_TOPIC) or queue.topic
+    return message

@@ -1,0 +1,197 @@
+"""Questions about topics, queues, offsets and brokers, for clients and tools.
+
+All offsets are logical indices in a queue. Source: MQAdminImpl, MQClientAPIImpl @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twistmq.client.base.errors import Closed, NoRoute
+from twistmq.client.base.messages import PullResult
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.link import Outcome
+from twistmq.client.core.connection.tasks import Future
+from twistmq.client.core.consumer.pull_request import pull_header, pull_result
+from twistmq.protocol.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.headers import offset as offsets
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+
+__all__ = ["Queries"]
+
+
+class Queries:
+    """The questions of a client; their errors are ``RequestRefused`` and ``RemotingError``."""
+
+    def __init__(self, client: ClientCore) -> None:
+        self._client = client
+
+    # --- topics and brokers
+
+    async def route(self, topic: str, *, again: bool = False) -> TopicRouteData:
+        """Where a topic is; ``again``: ask even when it is known."""
+        self._client.check_open()
+        name = self._client.namespace.topic(topic)
+        return (await self._client.routes.find(name, again=again)).data
+
+    async def topics(self) -> list[str]:
+        """The names of all topics of the namespace, in order."""
+        reply = await self._client.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        space = self._client.namespace
+        topics = TopicList.decode_reply(reply.body).topic_list
+        return sorted(space.without(topic) for topic in topics if space.holds(topic))
+
+    async def read_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
+        """The queues that a topic can be read from, in order."""
+        self._client.check_open()
+        route = await self._client.routes.find(self._client.namespace.topic(topic), again=again)
+        return self._named(route.read_queues, topic)
+
+    async def write_queues(self, topic: str, *, again: bool = False) -> list[MessageQueue]:
+        """The queues that a topic can be sent to, in order, or those that a first send makes."""
+        self._client.check_open()
+        route = await self._client.routes.find_for_send(
+            self._client.namespace.topic(topic), again=again)
+        return self._named(route.write_queues, topic)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers."""
+        reply = await self._client.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return ClusterInfo.decode_reply(reply.body)
+
+    async def broker_addresses(self) -> dict[str, str]:
+        """The address of each broker's master, or of a slave without a master, by name."""
+        table = (await self.cluster_info()).broker_addr_table
+        return {name: data.broker_addrs[min(data.broker_addrs)]
+                for name, data in table.items() if data.broker_addrs}
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        """A broker's runtime table: what ``mqadmin brokerStatus`` shows."""
+        reply = await self._client.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.decode_reply(reply.body).table
+
+    def _named(self, queues: Sequence[MessageQueue], topic: str) -> list[MessageQueue]:
+        """The queues under the topic's name in the namespace."""
+        if not self._client.namespace.name:
+            return list(queues)
+        return [MessageQueue(topic, each.broker_name, each.queue_id) for each in queues]
+
+    # --- offsets
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset that can be read."""
+        header = offsets.GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        reply = await self._client.ask_queue(queue, RequestCode.GET_MIN_OFFSET, header)
+        return reply.header(offsets.GetMinOffsetResponseHeader).offset
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will have."""
+        header = offsets.GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        reply = await self._client.ask_queue(queue, RequestCode.GET_MAX_OFFSET, header)
+        return reply.header(offsets.GetMaxOffsetResponseHeader).offset
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at that Unix ms or later; the queue's end without one."""
+        header = offsets.SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+        reply = await self._client.ask_queue(
+            queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return reply.header(offsets.SearchOffsetResponseHeader).offset
+
+    async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The first offset that a group has not consumed; None when it never had the queue."""
+        header = offsets.QueryConsumerOffsetRequestHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
+            set_zero_if_not_found=False)
+        reply = await self._client.ask_queue(
+            queue, RequestCode.QUERY_CONSUMER_OFFSET, header,
+            taken=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND))
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return reply.header(offsets.QueryConsumerOffsetResponseHeader).offset
+
+    async def commit_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set how far a group has come: the first offset that it has not consumed."""
+        header = offsets.UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
+            commit_offset=offset)
+        await self._client.ask_queue(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header,
+                                     of_slaves=False)
+
+    # --- messages
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, group: str, max_count: int = 32,
+        expression: str = "*", expression_type: str = "TAG", hold_ms: int = 0,
+    ) -> PullResult:
+        """Pull messages of one queue, and again when there is no answer.
+
+        :param hold_ms: how long the broker may wait for a message.
+        """
+        header = pull_header(queue, offset, group, max_count=max_count, expression=expression,
+                             expression_type=expression_type, hold_ms=hold_ms)
+
+        async def once(attempt: int) -> PullResult:
+            if attempt:
+                await self._client.locate(queue, again=True)
+            future: Future[PullResult] = Future()
+
+            def done(outcome: PullResult | Exception) -> None:
+                if isinstance(outcome, Exception):
+                    future.set_error(outcome)
+                else:
+                    future.set_result(outcome)
+
+            self.begin_pull(queue, header, done, attempt=attempt, hold_ms=hold_ms)
+            return await future
+
+        return await self._client.retried(once)
+
+    def begin_pull(
+        self, queue: MessageQueue, header: PullMessageRequestHeader,
+        on_done: Callable[[PullResult | Exception], object], *, attempt: int = 0,
+        hold_ms: float = 0,
+    ) -> None:
+        """Pull once, and call back with the answer or the error.
+
+        :param attempt: which time this is, from 0: later ones ask slaves too, in turn.
+        """
+        client = self._client
+        named = client.namespace.header(header)
+
+        def pull(broker_name: str) -> None:
+            try:
+                address = client.routes.in_turn(broker_name, attempt)
+            except NoRoute as error:
+                on_done(error)
+                return
+
+            def replied(outcome: Outcome) -> None:
+                if isinstance(outcome, RemotingError):
+                    on_done(outcome)
+                    return
+                try:
+                    result = pull_result(outcome, address)
+                except BrokerError as error:
+                    on_done(error)
+                else:
+                    on_done(result)
+
+            client.engine.request(address, RequestCode.PULL_MESSAGE, named, b"", replied,
+                                  client.options.timeout_ms + hold_ms)
+
+        name = client.routes.broker_of(queue)
+        if name in client.routes.brokers:
+            pull(name)
+            return
+
+        def found(located: Future[str]) -> None:
+            error = located.error
+            if error is None:
+                pull(located.result())
+            else:
+                on_done(error if isinstance(error, Exception) else Closed("the client is closed"))
+
+        client.tasks.spawn(client.locate(queue), "route for a pull").when_done(found)

@@ -1,0 +1,112 @@
+"""Locks of queues, by which one member at a time handles the messages of a queue in order.
+
+A broker gives a queue's lock to one member for 60 s. The member renews it each 20 s, and believes
+in it for 30 s.
+
+Source: RebalanceImpl (lock, lockAll, unlock), ProcessQueue, RebalanceLockManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from twistmq.client.base.errors import refusal
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.loops import Loop
+from twistmq.client.core.consumer.window import QueueWindow
+from twistmq.protocol.bodies import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueue,
+    UnlockBatchRequestBody,
+)
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+
+__all__ = ["Locks"]
+
+log = logging.getLogger("twistmq.client")
+
+#: The first renewal of all locks, and the time between renewals, ms.
+RENEW_FIRST_MS: Final = 1000
+RENEW_MS: Final = 20_000
+_TIMEOUT_MS: Final = 1000
+
+
+class Locks:
+    """The locks of a member.
+
+    :param group: its name at brokers.
+    :param held: gives the member's queues with their windows.
+    """
+
+    def __init__(
+        self, client: ClientCore, group: str,
+        held: Callable[[], list[tuple[MessageQueue, QueueWindow[Any]]]],
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._held = held
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Ask for locks; :returns: the queues whose lock this member has now."""
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[self._client.routes.broker_of(queue)].append(queue)
+        tasks = [self._client.tasks.spawn(self._lock_at(name, each), "lock")
+                 for name, each in by_broker.items()]
+        outcomes = await self._client.tasks.all_of(tasks)
+        return {queue for outcome in outcomes if not isinstance(outcome, BaseException)
+                for queue in outcome}
+
+    async def _lock_at(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        body = LockBatchRequestBody(consumer_group=self._group, client_id=self._client.client_id,
+                                    mq_set=tuple(queues)).encode_standard()
+        try:
+            address = self._client.routes.master(broker_name)
+            reply = await self._client.engine.invoke(
+                address, RequestCode.LOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
+            if reply.code != ResponseCode.SUCCESS:
+                raise refusal(reply.code, reply.remark, address)
+            return set(LockBatchResponseBody.decode_reply(reply.body).lock_ok_mq_set)
+        except BrokerError as error:
+            log.warning("no locks of broker %s: %s", broker_name, error)
+            return set()
+
+    async def renew_always(self) -> None:
+        """Renew all locks each 20 s."""
+        await self._client.tasks.sleep(RENEW_FIRST_MS)
+        loop = Loop(f"the renewal of the locks of group {self._group}", None)
+        while True:
+            await loop.turn(self.renew())
+            await self._client.tasks.sleep(RENEW_MS)
+
+    async def renew(self) -> None:
+        """Renew the locks of all queues of the member."""
+        held = [(queue, window) for queue, window in self._held() if not window.is_dropped]
+        if not held:
+            return
+        locked = await self.lock([queue for queue, _ in held])
+        for queue, window in held:
+            if queue in locked:
+                window.locked(int(self._client.tasks.now_ms))
+            else:
+                window.unlocked()
+
+    def unlock_all(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back, one-way."""
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[self._client.routes.broker_of(queue)].append(queue)
+        for name, each in by_broker.items():
+            body = UnlockBatchRequestBody(
+                consumer_group=self._group, client_id=self._client.client_id,
+                mq_set=tuple(each)).encode_standard()
+            try:
+                self._client.engine.send_oneway(
+                    self._client.routes.master(name), RequestCode.UNLOCK_BATCH_MQ, None, body)
+            except BrokerError as error:
+                log.warning("the locks of broker %s are not given back: %s", name, error)

@@ -1,0 +1,95 @@
+"""Subscriptions: which messages of a topic a group wants.
+
+Source: FilterAPI.buildSubscriptionData, SubscriptionData, ExpressionType @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from twistmq.client.base.errors import OptionError
+from twistmq.protocol.bodies import SubscriptionData
+from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.topic_names import topic_fault
+
+__all__ = ["ALL", "Sql", "Subscription", "Topics", "sql", "subscription", "subscriptions"]
+
+#: The expression for all messages.
+ALL: Final = "*"
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A filter in SQL92; see :func:`sql`."""
+
+    expression: str
+
+
+def sql(expression: str) -> Sql:
+    """A filter over properties, such as ``sql("level > 3 and region = 'eu'")``.
+
+    Brokers need ``enablePropertyFilter=true`` for it.
+    """
+    return Sql(expression)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The subscription of a group to one topic.
+
+    :param topic: its name at brokers.
+    :param expression: "*", tags with ``||`` between, or SQL92.
+    :param tags: those of the expression; empty: all messages, or SQL92.
+    """
+
+    topic: str
+    expression: str = ALL
+    kind: str = TAG
+    tags: frozenset[str] = frozenset()
+
+    def data(self, version: int) -> SubscriptionData:
+        """The part of a heartbeat; ``version`` is the Unix ms when it was made."""
+        return SubscriptionData(
+            topic=self.topic, sub_string=self.expression, tags_set=set(self.tags),
+            code_set={java_string_hash(tag) for tag in self.tags}, sub_version=version,
+            expression_type=self.kind)
+
+
+def subscription(topic: str, wanted: str | Sql | None) -> Subscription:
+    """Read a subscription.
+
+    :param topic: its name at brokers.
+    :param wanted: None, "" or "*": all messages; "a || b": those with one of the tags; or SQL92.
+    :raises OptionError: when it has no meaning.
+    """
+    fault = topic_fault(topic)
+    if fault is not None:
+        raise OptionError(f"topic {topic!r}: {fault}")
+    if isinstance(wanted, Sql):
+        if not wanted.expression.strip():
+            raise OptionError(f"topic {topic!r}: the SQL92 expression is empty")
+        return Subscription(topic, wanted.expression, SQL92)
+    text = (wanted or ALL).strip()
+    if text in ("", ALL):
+        return Subscription(topic)
+    tags = [tag.strip() for tag in text.split("||") if tag.strip()]
+    if not tags:
+        raise OptionError(f"topic {topic!r}: {text!r} has no tag")
+    return Subscription(topic, text, TAG, frozenset(tags))
+
+
+#: The topics of a consumer: a name, several, or a table of expressions by name.
+Topics = str | Sequence[str] | Mapping[str, str | Sql | None]
+
+
+def subscriptions(topics: Topics) -> dict[str, str | Sql | None]:
+    """The argument ``topics`` of a consumer as a table of expressions by topic."""
+    if isinstance(topics, str):
+        return {topics: None}
+    if isinstance(topics, Mapping):
+        return dict(topics)
+    return dict.fromkeys(topics)

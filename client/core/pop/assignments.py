@@ -1,0 +1,163 @@
+"""The sources of a member that pops: brokers say them each 20 s, and when the members change.
+
+A broker answers with queues, or with -1 for all queues of a broker, when an administrator had the
+group pop (``setConsumeMode``). Without that the mode of the group is to pull, and a member here
+pops all queues of all brokers of the topic: members of a group may pop the same queue.
+
+    no answer, no queues       what is popped stays as it was; all queues at first
+    not known to the broker    the start fails: it has no pop consumption
+
+Source: RebalanceImpl.tryQueryAssignment, getRebalanceResultFromBroker,
+MQClientAPIImpl.queryAssignment @5.3.3. Differs from Apache: its client pulls without the mode.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import field
+
+from twistmq.client.base.errors import Unsupported, refusal
+from twistmq.client.core.connection.routes import Route
+from twistmq.client.core.consumer.rebalance import Rebalance, tell
+from twistmq.client.core.pop.pop_loop import Popping, Source
+from twistmq.protocol.bodies import Body, MessageModel, MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.flags import MASTER_ID
+
+if TYPE_CHECKING:
+    from twistmq.client.core.consumer.member import Member
+
+__all__ = ["PopAssignments"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: Source: RebalanceImpl.QUERY_ASSIGNMENT_TIMEOUT.
+_TIMEOUT_MS: Final = 3000
+#: The mode of queues that are to be popped. Source: MessageRequestMode.
+_POP: Final = "POP"
+
+
+class _Question(Body):
+    """The client that asks. Source: QueryAssignmentRequestBody."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str
+    message_model: MessageModel = MessageModel.CLUSTERING
+
+
+class _Assignment(Body):
+    """One queue; the id -1 stands for all of its broker."""
+
+    message_queue: MessageQueue
+    mode: str = ""
+
+
+class _Answer(Body):
+    """Source: QueryAssignmentResponseBody."""
+
+    message_queue_assignments: list[_Assignment] | None = field(default_factory=list)
+
+
+class PopAssignments(Rebalance[T]):
+    """The rounds in which a member learns what it pops.
+
+    :param forget_lines: is called after each round.
+    """
+
+    def __init__(
+        self, member: Member[T], popping: Popping[T], forget_lines: Callable[[], None]
+    ) -> None:
+        super().__init__(member)
+        self._popping = popping
+        self._forget_lines = forget_lines
+
+    async def require_pop(self) -> None:
+        """Ask every broker of the topics.
+
+        :raises Unsupported: when one does not know pop consumption.
+        """
+        for topic in list(self._member.subscriptions):
+            route = self._client.routes.known(topic)
+            for name in [] if route is None else _brokers(route):
+                try:
+                    await self._ask(topic, name)
+                except Unsupported:
+                    raise Unsupported(
+                        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                        f"broker {name} at {self._client.routes.master(name)} has no pop "
+                        f"consumption, which needs RocketMQ 5.0 or later: topic {topic} can be "
+                        "read by a Consumer or a PullConsumer") from None
+                except BrokerError as error:
+                    log.debug("broker %s does not say what is assigned: %s", name, error)
+
+    async def round(self) -> bool:
+        """Learn what is to be popped of all topics; :returns: whether nothing is missing."""
+        is_complete = True
+        wanted: list[MessageQueue] = []
+        for topic in list(self._member.subscriptions):
+            queues = await self._queues(topic)
+            if queues is None:
+                is_complete = False
+                queues = [queue for queue in self._popping.sources if queue.topic == topic]
+            wanted += queues
+        without = self._client.namespace.without
+        taken, lost = self._popping.change([
+            Source(queue, MessageQueue(without(queue.topic), queue.broker_name, queue.queue_id))
+            for queue in wanted if queue.topic in self._member.subscriptions])
+        for listeners, sources in ((self._member.on_lost, lost),
+                                   (self._member.on_assigned, taken)):
+            tell(listeners, sorted(source.named for source in sources))
+        self._forget_lines()
+        return is_complete
+
+    async def _queues(self, topic: str) -> list[MessageQueue] | None:
+        """The queues of a topic that are to be popped; None when they are not known now."""
+        try:
+            route = await self._client.routes.find(topic)
+        except BrokerError as error:
+            log.debug("topic %s has no route: %s", topic, error)
+            return None
+        names = _brokers(route)
+        if not names:
+            return None
+        queues: list[MessageQueue] | None = []
+        try:
+            queues = await self._ask(topic, names[self._client.randrange(len(names))])
+        except BrokerError as error:
+            log.debug("what to pop of topic %s is not known now: %s", topic, error)
+            if any(queue.topic == topic for queue in self._popping.sources):
+                return None
+        return queues or [MessageQueue(topic, name, -1) for name in names]
+
+    async def _ask(self, topic: str, broker_name: str) -> list[MessageQueue]:
+        """The queues that a broker wants to be popped; empty: it wants them to be pulled.
+
+        :raises BrokerError: when it does not answer, or refuses.
+        """
+        member = self._member
+        address = self._client.routes.master(broker_name)
+        question = _Question(topic, member.group, self._client.client_id,
+                             member.options.strategy.name)
+        reply = await self._client.engine.invoke(
+            address, RequestCode.QUERY_ASSIGNMENT, None, question.encode_standard(),
+            timeout_ms=_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        found = _Answer.decode_reply(reply.body).message_queue_assignments or ()
+        return sorted({each.message_queue for each in found if each.mode == _POP})
+
+
+def _brokers(route: Route) -> list[str]:
+    """The brokers of a topic that may be read from and have a master."""
+    masters = {each.broker_name for each in route.data.broker_datas
+               if MASTER_ID in each.broker_addrs}
+    readable = set(route.owners.values()) or {queue.broker_name for queue in route.read_queues}
+    return sorted(readable & masters)

@@ -1,0 +1,214 @@
+"""Popped messages and their receipts.
+
+A pop hides messages from the other members for a time. The receipt of a message, which Apache
+calls extra info or check point, is what its acknowledgement and a change of that time need. It is
+in the message's property POP_CK, or is put together from the answer's header:
+
+    startOffsetInfo    "MARK QUEUE START;..."              where the check point of a queue begins
+    msgOffsetInfo      "MARK QUEUE OFFSET,OFFSET;..."      the messages of it
+    orderCountInfo     "MARK QUEUE COUNT;MARK qoQUEUE%OFFSET COUNT;..."   earlier deliveries
+
+MARK is 0 for the topic itself, 1 and 2 for the group's topic of retries with the older and the
+newer kind of name. A message of such a topic comes under the name of the topic that was popped.
+
+Source: ExtraInfoUtil, KeyBuilder, MQClientAPIImpl.processPopResponse, BatchAck @5.3.3.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from twistmq.client.base.errors import Undecodable
+from twistmq.client.base.received_message import DamagedMessage, ReceivedMessage
+from twistmq.client.core.consumer.pull_request import unwrap
+from twistmq.client.core.pop.popped_message import PoppedMessage
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.headers.pop import (
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageResponseHeader,
+)
+from twistmq.protocol.properties import POP_CK
+from twistmq.protocol.record import StoredMessage
+from twistmq.protocol.topic_names import RETRY_GROUP_TOPIC_PREFIX
+
+__all__ = ["ORDER_REVIVE_QUEUE", "PoppedMessage", "Receipt", "batch_of", "popped_messages"]
+
+T = TypeVar("T")
+
+#: The revive queue of receipts of a group that keeps order.
+ORDER_REVIVE_QUEUE: Final = 999
+#: Bits of a check point in a request. A broker looks at some 16,000 messages for one pop.
+BITS_MAX: Final = 1 << 16
+_NORMAL, _RETRY_V1, _RETRY_V2 = "0", "1", "2"
+_SEPARATORS: Final = {_RETRY_V1: "_", _RETRY_V2: "+"}
+_PARTS: Final = 8
+#: Digits of an int64.
+_DIGITS_MAX: Final = 19
+
+
+class Receipt(NamedTuple):
+    """The facts that a broker needs about a popped message."""
+
+    #: Logical offset at which its check point begins.
+    start_offset: int
+    #: Unix ms, by the broker's clock.
+    pop_ms: int
+    #: For how long the message is hidden, ms.
+    invisible_ms: int
+    revive_queue: int
+    #: Of which kind its topic is.
+    mark: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a property.
+
+        :raises Undecodable: when it is no receipt.
+        """
+        parts = text.split(" ")
+        try:
+            start, popped, invisible, revive, mark, name, queue_id, offset = parts[:_PARTS]
+            return cls(int(start), int(popped), int(invisible), int(revive), mark, name,
+                       int(queue_id), int(offset))
+        except ValueError:
+            raise Undecodable(f"{text[:80]!r} is not the receipt of a popped message") from None
+
+    @property
+    def may_be_batched(self) -> bool:
+        """Whether a request for many can have it: as a bit, which counts from the check point."""
+        return (self.revive_queue != ORDER_REVIVE_QUEUE
+                and 0 <= self.offset - self.start_offset < BITS_MAX)
+
+    @property
+    def text(self) -> str:
+        """It as brokers read it."""
+        return " ".join(map(str, self))
+
+    def topic(self, topic: str, group: str) -> str:
+        """The topic that has the message.
+
+        :param topic: the topic that was popped, and ``group``: both with their names at brokers.
+        """
+        separator = _SEPARATORS.get(self.mark)
+        if separator is None:
+            return topic
+        return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
+
+    def changed(self, answer: ChangeInvisibleTimeResponseHeader) -> Receipt:
+        """The receipt after a change of the invisible time: it has a check point of its own."""
+        return self._replace(
+            start_offset=self.offset, pop_ms=answer.pop_time, invisible_ms=answer.invisible_time,
+            revive_queue=answer.revive_qid)
+
+
+def popped_messages(
+    answer: PopMessageResponseHeader, body: bytes, source: MessageQueue, group: str, name: str,
+    decode: Callable[[ReceivedMessage[T]], T] | None, expires_ms: float,
+    damaged: list[DamagedMessage[T]],
+) -> list[PoppedMessage[T]]:
+    """The whole messages of an answer.
+
+    :param source: what was popped, named as at brokers.
+    :param group: its name at brokers.
+    :param name: the topic's name in the namespace.
+    :param damaged: gets the messages that are not whole, and those without a receipt: one such
+        record, whose queue id is damaged, must not hold up the others.
+    """
+    starts = _numbers(answer.start_offset_info)
+    counts = _numbers(answer.order_count_info)
+    found: list[PoppedMessage[T]] = []
+    for record in unwrap(body, MessageQueue(name, source.broker_name, source.queue_id), damaged):
+        try:
+            receipt = _receipt(record, answer, starts, source.broker_name)
+        except Undecodable as error:
+            # Its bytes are of no use: nobody is handed a damaged message by a pop.
+            damaged.append(DamagedMessage(
+                b"", record, MessageQueue(name, source.broker_name, record.queue_id),
+                record.queue_offset, name, str(error), False))
+            continue
+        topic = receipt.topic(source.topic, group)
+        message: PoppedMessage[T] = PoppedMessage(
+            record, MessageQueue(name, source.broker_name, receipt.queue_id), receipt.offset, name,
+            decode, receipt, MessageQueue(topic, source.broker_name, receipt.queue_id), expires_ms)
+        message.earlier_attempts = _earlier(receipt, counts)
+        found.append(message)
+    return found
+
+
+def _receipt(
+    record: StoredMessage, answer: PopMessageResponseHeader, starts: dict[tuple[str, str], int],
+    broker_name: str,
+) -> Receipt:
+    """The receipt of a message; :raises Undecodable: when the answer does not have it."""
+    text = record.properties_map().get(POP_CK)
+    if text is not None:
+        # A producer may have set the property, to acknowledge what others have by its message.
+        with suppress(Undecodable):
+            receipt = Receipt.parse(text)
+            if (receipt.queue_id, receipt.offset, receipt.pop_ms) == (
+                    record.queue_id, record.queue_offset, answer.pop_time):
+                return receipt
+    mark = _mark(record.topic)
+    if answer.start_offset_info is None:
+        # Brokers before these fields: a check point begins with the first message of a queue.
+        starts.setdefault((mark, str(record.queue_id)), record.queue_offset)
+    start = starts.get((mark, str(record.queue_id)))
+    if start is None:
+        raise Undecodable(f"the answer has no receipt for offset {record.queue_offset} of queue "
+                          f"{record.queue_id} of {record.topic}")
+    return Receipt(start, answer.pop_time, answer.invisible_time, answer.revive_qid, mark,
+                   broker_name, record.queue_id, record.queue_offset)
+
+
+def _mark(topic: str) -> str:
+    if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        return _NORMAL
+    return _RETRY_V2 if _SEPARATORS[_RETRY_V2] in topic else _RETRY_V1
+
+
+def _numbers(text: str | None) -> dict[tuple[str, str], int]:
+    """A field of "MARK KEY NUMBER;..."; parts of another shape are left out."""
+    found: dict[tuple[str, str], int] = {}
+    for part in (text or "").split(";"):
+        words = part.split(" ")
+        if len(words) == 3 and words[2].isdecimal() and len(words[2]) <= _DIGITS_MAX:
+            found[words[0], words[1]] = int(words[2])
+    return found
+
+
+def _earlier(receipt: Receipt, counts: dict[tuple[str, str], int]) -> int:
+    """How often a message of an order was delivered before; a record does not say it."""
+    queue_id, offset = receipt.queue_id, receipt.offset
+    one = counts.get((receipt.mark, f"qo{queue_id}%{offset}"))
+    return counts.get((receipt.mark, str(queue_id)), 0) if one is None else one
+
+
+def batch_of(
+    messages: Iterable[PoppedMessage[Any]], group: str, topics: Callable[[str], str]
+) -> bytes:
+    """The body that acknowledges messages of one broker: a bit of its check point for each.
+
+    :param messages: those whose receipts may be batched.
+    :param topics: the name at brokers of a topic of the namespace.
+    """
+    points: dict[Receipt, tuple[str, int]] = {}
+    broker_name = ""
+    for message in messages:
+        receipt = message.receipt
+        broker_name = receipt.broker_name
+        point = receipt._replace(offset=0)
+        topic, bits = points.get(point, (topics(message.queue.topic), 0))
+        points[point] = topic, bits | 1 << receipt.offset - receipt.start_offset
+    return msgspec.json.encode({"brokerName": broker_name, "acks": [{
+        "c": group, "t": topic, "r": point.mark, "so": point.start_offset, "q": point.queue_id,
+        "rq": point.revive_queue, "pt": point.pop_ms, "it": point.invisible_ms,
+        "b": base64.b64encode(bits.to_bytes(bits.bit_length() // 8 + 1, "little")).decode(),
+    } for point, (topic, bits) in points.items()]})

@@ -1,0 +1,1 @@
+"""The producer: messages on their way out, choices of queues, attempts, transactions."""

@@ -1,0 +1,171 @@
+"""Puts messages that nothing waits for into batches, and tells each of them its own result.
+
+Messages that brokers do not take in a batch, those of a sharding key and compressed ones go alone.
+Of a batch with one message that message is sent. A batch is tried again like any send; when it
+fails for good, each of its messages fails.
+
+:class:`BatchSender` knows when batches are sent. :class:`Batching` is that of event loops;
+``twistmq.client.blocking.batching`` has that of threads, which fill batches themselves.
+
+Source: ProduceAccumulator, SendResult splitting in AggregationKey.sendAsync @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from twistmq.client.base.messages import SendResult
+from twistmq.client.core.connection.tasks import Scheduler, Timer
+from twistmq.client.core.producer.batches import Accumulator, Batch, BatchKey
+from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.protocol.bodies import MessageQueue
+
+__all__ = ["AGAIN_MS", "BatchSender", "Batching", "Begin", "OnSent", "results_of"]
+
+OnSent = Callable[[SendResult | Exception], object]
+_Waiting = tuple[Outgoing, OnSent]
+
+T = TypeVar("T")
+
+#: When batches are looked at again that a thread is in the middle of filling, ms.
+AGAIN_MS: Final = 10
+
+
+class Begin(Protocol):
+    """Sends a message."""
+
+    def __call__(
+        self, message: Outgoing, on_done: OnSent, queue: MessageQueue | None = None
+    ) -> object:
+        """Send, and call back with the result or the error."""
+
+
+class BatchSender(Generic[T]):
+    """Sends the batches of a producer: those that are full, and those whose time has come.
+
+    Batches of one key are sent in the order in which they were begun.
+
+    :param tasks: the clock and timers.
+    :param accumulator: the batches that are being filled.
+    """
+
+    def __init__(self, tasks: Scheduler, accumulator: Accumulator[T]) -> None:
+        self._tasks = tasks
+        self._accumulator = accumulator
+        #: Batches that are full and not sent yet.
+        self._full: list[Batch[T]] = []
+        #: Whether the timer is set for the first batch that is not full.
+        self._is_planned = False
+        self._timer: Timer | None = None
+
+    def send(self, batch: Batch[T]) -> None:
+        """Send a batch; called in the engine, without the lock."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Send all batches now; called in the engine."""
+        self._send_some(self._accumulator.flush)
+
+    def send_due(self) -> None:
+        """Send the batches that are full or due, and plan the next; called in the engine."""
+        self._send_some(lambda: self._accumulator.due(self._tasks.now_ms))
+
+    def enter(self) -> bool:
+        """Begin to use the accumulator, for batches that threads fill.
+
+        :returns: False when that is not possible now.
+        """
+        return True
+
+    def leave(self) -> None:
+        """The accumulator is not used any more."""
+
+    def _send_some(self, more: Callable[[], list[Batch[T]]]) -> None:
+        if not self.enter():
+            self._tasks.later(AGAIN_MS, self._send_some, more)
+            return
+        try:
+            # Those that are full were begun first.
+            batches, self._full = self._full, []
+            batches += more()
+            due_ms = self._accumulator.due_ms()
+            self._is_planned = due_ms is not None
+        finally:
+            self.leave()
+        self._plan(due_ms)
+        for batch in batches:
+            self.send(batch)
+
+    def _plan(self, due_ms: float | None) -> None:
+        """Set the timer, unless it is set for an earlier time."""
+        timer = self._timer
+        if timer is not None and timer.is_pending:
+            if due_ms is not None and timer.due_ms <= due_ms:
+                return
+            timer.cancel()
+        self._timer = None if due_ms is None else self._tasks.later(
+            due_ms - self._tasks.now_ms, self.send_due)
+
+
+class Batching(BatchSender[_Waiting]):
+    """The batches of a producer, filled in the engine.
+
+    :param tasks: its clock and timers.
+    :param begin: sends a message or a batch.
+    :param join: makes a request, see ``Preparer.join``.
+    """
+
+    def __init__(
+        self, tasks: Scheduler, begin: Begin,
+        join: Callable[[str, Sequence[Outgoing], bool], tuple[Outgoing, list[str]]],
+    ) -> None:
+        super().__init__(tasks, Accumulator())
+        self._begin = begin
+        self._join = join
+
+    def add(self, message: Outgoing, on_done: OnSent, queue: MessageQueue | None) -> None:
+        """Let a message wait for others, or send it alone when it cannot be in a batch."""
+        if not message.may_be_batched or not self._accumulator.has_room:
+            self._begin(message, on_done, queue)
+            return
+        key = BatchKey(message.topic, message.waits, message.tag, queue)
+        full = self._accumulator.add(key, (message, on_done), message.size, self._tasks.now_ms)
+        self._full += full
+        if full or not self._is_planned:
+            self.send_due()
+
+    def send(self, batch: Batch[_Waiting]) -> None:
+        """Send a batch; each message is told its own result."""
+        items = batch.items
+
+        def done(outcome: SendResult | Exception) -> None:
+            self._accumulator.ended(batch)
+            results: Sequence[SendResult | Exception] = (
+                [outcome] * len(items) if isinstance(outcome, Exception)
+                else results_of(outcome, ids))
+            for (_, on_done), result in zip(items, results, strict=True):
+                on_done(result)
+
+        key = batch.key
+        request, ids = self._join(key.topic, [message for message, _ in items], key.waits)
+        self._begin(request, done, key.queue)
+
+
+def results_of(result: SendResult, ids: Sequence[str]) -> Sequence[SendResult]:
+    """The results of the messages of a batch, in order.
+
+    :param result: of the batch.
+    :param ids: the unique id of each message.
+    """
+    count = len(ids)
+    if count == 1:
+        return [result]
+    places = result.offset_id.split(",")
+    if len(places) != count:
+        # A queue of whole batches has one place for all of them.
+        places = [result.offset_id] * count
+    return [
+        SendResult(unique, place, result.queue, offset, result.code, result.transaction_id,
+                   result.recall_handle, result.region, result.is_traced)
+        for offset, (unique, place) in enumerate(zip(ids, places, strict=True), result.offset)]

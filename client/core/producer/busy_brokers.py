@@ -1,0 +1,144 @@
+"""Busy brokers: one that refuses sends because it has too many gets fewer for a while.
+
+A broker that is busy did not store the message, so the message may wait and be tried again, as
+long as its time lasts. Apache's broker refuses what waited in its queue for 200 ms. A sender that
+goes on with as many requests as before would have them all refused again. So each refusal halves
+the number of requests that may be under way to that broker, and holds sends back for a moment that
+grows with each refusal; each answer that tells of a stored message lets the number grow again.
+Sends wait in their order, those that were refused first.
+
+A gate is made at the first refusal, and forgotten some time after the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from twistmq.client.core.connection.tasks import Scheduler, Timer
+
+__all__ = ["Gate", "Waiting"]
+
+log = logging.getLogger("twistmq.client")
+
+#: How long sends are held back after a refusal, at first and at most, ms.
+PAUSE_MS: Final = 50.0
+PAUSE_MAX_MS: Final = 400.0
+#: How much the number of requests under way grows with each that was stored.
+GROWTH: Final = 0.25
+#: Requests that may be under way at least.
+LEAST: Final = 4.0
+#: How often a gate looks at those that wait, ms.
+LOOK_MS: Final = 25.0
+#: How long after its last refusal a gate is forgotten, ms.
+FORGET_MS: Final = 10_000.0
+
+
+class Waiting(Protocol):
+    """A send that waits at a gate."""
+
+    @property
+    def deadline_ms(self) -> float:
+        """When it fails at the latest, by the steady clock."""
+
+    def go(self) -> None:
+        """Send now."""
+
+    def late(self) -> None:
+        """Its time is over, or the client closes."""
+
+
+class Gate:
+    """The gate of one broker.
+
+    :param name: the broker's name.
+    :param under_way: how many requests to the broker have no answer.
+    :param forget: is called when the gate is of no use any more.
+    """
+
+    def __init__(
+        self, tasks: Scheduler, name: str, under_way: Callable[[], int],
+        forget: Callable[[], object],
+    ) -> None:
+        self._tasks = tasks
+        self._under_way = under_way
+        self._forget = forget
+        self._limit = float(under_way() + 1)
+        self._pause_ms = PAUSE_MS / 2
+        #: Until when nothing is sent, and when the gate is forgotten; steady clock.
+        self._until_ms = 0.0
+        self._quiet_ms = 0.0
+        self._again: deque[Waiting] = deque()
+        self._new: deque[Waiting] = deque()
+        self._timer: Timer | None = None
+        log.warning("the broker %s is busy and refuses messages: they wait, and are sent again "
+                    "within their time", name)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a new send may go at once."""
+        return (not self._again and not self._new and self._tasks.now_ms >= self._until_ms
+                and self._under_way() < self._limit)
+
+    def wait(self, send: Waiting) -> None:
+        """Let a new send wait for its turn."""
+        self._new.append(send)
+        self._plan()
+
+    def refused(self, send: Waiting | None) -> None:
+        """The broker refused a send.
+
+        :param send: waits for another attempt at this broker; None: it goes elsewhere, or fails.
+        """
+        now_ms = self._tasks.now_ms
+        if send is not None:
+            self._again.append(send)
+        if now_ms >= self._until_ms:
+            # Those that were sent before this moment are refused for the same reason.
+            self._limit = max(min(self._limit, self._under_way() + 1) / 2, LEAST)
+            self._pause_ms = min(self._pause_ms * 2, PAUSE_MAX_MS)
+            self._until_ms = now_ms + self._pause_ms
+        self._quiet_ms = now_ms + FORGET_MS
+        self._plan()
+
+    def stored(self) -> None:
+        """The broker stored a message."""
+        if self._tasks.now_ms >= self._until_ms:
+            self._limit += GROWTH
+            self._pause_ms = PAUSE_MS / 2
+            self._pump()
+
+    def close(self) -> None:
+        """End all that wait, because the client closes."""
+        for send in [*self._again, *self._new]:
+            send.late()
+        self._again.clear()
+        self._new.clear()
+
+    def _pump(self) -> None:
+        """Send what may be sent now."""
+        if self._tasks.now_ms < self._until_ms:
+            return
+        for line in (self._again, self._new):
+            while line and self._under_way() < self._limit:
+                line.popleft().go()
+
+    def _plan(self) -> None:
+        if self._timer is None:
+            self._timer = self._tasks.later(LOOK_MS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now_ms = self._tasks.now_ms
+        for line in (self._again, self._new):
+            late = [send for send in line if send.deadline_ms <= now_ms]
+            for send in late:
+                line.remove(send)
+                send.late()
+        self._pump()
+        if self._again or self._new or now_ms < self._quiet_ms:
+            self._plan()
+        else:
+            self._forget()

@@ -1,0 +1,311 @@
+"""Messages on their way out: checked, compressed and encoded, before they enter the engine.
+
+Source: Validators, DefaultMQProducerImpl (tryToCompressMessage, sendKernelImpl), MessageBatch,
+MessageClientIDSetter @5.3.3. Differs from Apache: a batch has no unique id, as in 4.9. Brokers of
+Apache give the id of a batch to each of its messages, and then nothing finds them by their own; in
+a topic of the type BatchCQ a batch with an id is one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from twistmq.client.base.codecs import compress
+from twistmq.client.base.errors import OptionError
+from twistmq.client.base.messages import Message, check_properties
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.routes import NEW_TOPIC_QUEUES
+from twistmq.client.core.producer.batches import may_be_batched
+from twistmq.client.core.producer.fault_tolerance import TABLE_5, LatencyTable
+from twistmq.protocol.batch import encode_batch
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import MessageIllegal
+from twistmq.protocol.headers.send import SendMessageRequestHeaderV2
+from twistmq.protocol.properties import (
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+    format_properties,
+)
+from twistmq.protocol.record import SYS_COMPRESSED
+from twistmq.protocol.topic_names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    TEMPLATE_TOPIC,
+    topic_fault,
+)
+
+__all__ = ["BODY_SIZE_MAX", "Outgoing", "Preparer", "ProducerOptions", "send_header"]
+
+#: The longest body, and the longest batch as it is encoded, bytes. Source: DefaultMQProducer.
+BODY_SIZE_MAX: Final = 4 << 20
+#: The properties of most messages, around the unique id.
+_WAITS: Final = format_properties({WAIT: "true", UNIQ_KEY: "%s"})
+_WAITS_NOT: Final = format_properties({WAIT: "false", UNIQ_KEY: "%s"})
+#: A flag beyond it has no place in a batch.
+_FLAG_MAX: Final = 1 << 31
+#: Names of topics that are remembered as checked.
+_TOPICS_MAX: Final = 4096
+
+
+#: Properties of a message that is delivered at a time.
+_TIMES: Final = frozenset({TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
+
+
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a producer."""
+
+    group: str = "twistmq_producer"
+    #: Bound on a send, all attempts together, ms.
+    timeout_ms: float = 3000
+    #: How often a send is tried again.
+    retries: int = 2
+    #: Bound on one attempt, ms; None: a share of the time while there are other brokers to try.
+    attempt_timeout_ms: float | None = None
+    #: Raise ``NotSafe`` when a message is stored but a flush or a slave was not waited for.
+    require_safe: bool = False
+    #: Bodies of so many bytes are compressed; 0: none.
+    compress_over: int = 4096
+    #: "zlib", "lz4" or "zstd".
+    codec: str = "zlib"
+    #: Bounds on messages, and on their bytes, that ``send_soon`` has under way.
+    in_flight_max: int = 1024
+    in_flight_bytes_max: int = 64 << 20
+    #: Whether messages that do not wait are put into batches.
+    auto_batch: bool = False
+    #: Whether slow and dead brokers are left out, and for how long.
+    avoid_slow: bool = False
+    latencies: LatencyTable = TABLE_5
+
+
+def send_header(
+    group: str, topic: str, queue_id: int, born_ms: int, properties: str, flag: int = 0,
+    sys_flag: int = 0, reconsume_times: int = 0, is_batch: bool = False,
+    max_reconsume_times: int | None = None,
+) -> SendMessageRequestHeaderV2:
+    """The header of a send; names are those at brokers, properties are encoded."""
+    return SendMessageRequestHeaderV2(
+        group, topic, TEMPLATE_TOPIC, NEW_TOPIC_QUEUES, queue_id, sys_flag, born_ms, flag,
+        properties, reconsume_times, False, max_reconsume_times=max_reconsume_times,
+        batch=is_batch)
+
+
+class Outgoing(msgspec.Struct, gc=False):
+    """A message, or a batch, that is ready to be sent.
+
+    :param topic: as brokers know it.
+    :param ids: the unique ids, joined by commas.
+    :param sharding_key: chooses the queue; "": the producer does.
+    :param waits: the message's WAIT, by which batches are made.
+    :param tag: its tag, by which batches are made too.
+    :param is_timed: whether it is for a time, which brokers before 5.0 do not look at.
+    :param may_be_batched: whether automatic batching may put it with others.
+    """
+
+    topic: str
+    body: bytes
+    #: Encoded, as in the header.
+    properties: str
+    ids: str
+    flag: int = 0
+    sys_flag: int = 0
+    is_batch: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    code: int = RequestCode.SEND_MESSAGE_V2
+    sharding_key: str = ""
+    waits: bool = True
+    tag: str | None = None
+    may_be_batched: bool = False
+    is_timed: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes, nearly, for bounds."""
+        return len(self.body) + len(self.properties) + 64
+
+
+class Preparer:
+    """Prepares the messages of a producer; it may be called by many threads.
+
+    :param make_id: makes a unique id at a Unix ms.
+    :param encode: makes the body of a value; None: bodies are bytes.
+    """
+
+    def __init__(
+        self, client: ClientCore, options: ProducerOptions, make_id: Callable[[int], str],
+        encode: Callable[[Any], bytes] | None = None,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._make_id = make_id
+        self._encode = encode
+        self._wall_ms = client.tasks.clock.wall_ms
+        self._is_intercepted = bool(client.interceptors)
+        self._compress_over = options.compress_over or BODY_SIZE_MAX + 1
+        #: Names of topics that were checked, and their names at brokers.
+        self._topics: dict[str, str] = {}
+
+    def prepare(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
+        """Check and encode a message.
+
+        :param extra: properties of the system beside its own.
+        :raises OptionError: when it cannot be sent to any broker.
+        """
+        topic = self._topics.get(message.topic) or self._topic(message.topic)
+        body = self._body(message)
+        sys_flag = message.sys_flag
+        options = self._options
+        if len(body) >= self._compress_over and not sys_flag & SYS_COMPRESSED:
+            body, bits = compress(body, options.codec)
+            sys_flag |= bits
+        text, ids, properties = self._properties(message, extra)
+        sharding_key = properties.get(SHARDING_KEY, "")
+        return Outgoing(
+            topic, body, text, ids, flag=message.flag,
+            sys_flag=sys_flag, sharding_key=sharding_key, waits=message.wait_stored,
+            tag=properties.get(TAGS), is_timed=not _TIMES.isdisjoint(properties),
+            may_be_batched=options.auto_batch and not sys_flag and not sharding_key
+            and -_FLAG_MAX <= message.flag < _FLAG_MAX and may_be_batched(topic, properties))
+
+    def _properties(
+        self, message: Message, extra: dict[str, str] | None = None
+    ) -> tuple[str, str, Mapping[str, str]]:
+        """The properties as they are sent, the unique id, and the properties.
+
+        Of a message that has only those of every message, the last is empty.
+        """
+        if extra is None and message.is_plain and not self._is_intercepted:
+            ids = self.new_id()
+            return (_WAITS if message.wait_stored else _WAITS_NOT) % ids, ids, {}
+        properties = message.all_properties()
+        if extra is not None:
+            properties.update(extra)
+        if self._is_intercepted:
+            self._client.interceptors.call("before_send", message.topic, properties)
+            check_properties(properties)
+        unique = properties.get(UNIQ_KEY)
+        if unique is None:
+            unique = properties[UNIQ_KEY] = self.new_id()
+        return format_properties(properties), unique, properties
+
+    def _body(self, message: Message) -> bytes:
+        body = message.body
+        if type(body) is bytes and self._encode is None and 0 < len(body) <= BODY_SIZE_MAX:
+            return body
+        if self._encode is not None:
+            body = self._encode(body)
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise OptionError(f"the body is a {type(body).__name__}, not bytes; a producer with "
+                              "the option encode makes bytes of values")
+        if not 0 < len(body) <= BODY_SIZE_MAX:
+            raise OptionError(f"the body has {len(body)} bytes; 1 to {BODY_SIZE_MAX} may be sent")
+        return bytes(body)
+
+    def prepare_batch(self, messages: Sequence[Message]) -> Outgoing:
+        """Check and encode messages of one topic as one request.
+
+        :raises OptionError: when they do not go into one batch.
+        """
+        if not messages:
+            raise OptionError("a batch has at least one message")
+        for each in messages:
+            if not isinstance(each, Message):
+                raise OptionError(f"a batch has {each!r} in it: give objects of Message")
+        first = messages[0]
+        if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise OptionError("a batch cannot go to a retry topic")
+        name, waits = first.topic, first.wait_stored
+        topic = self._topic(name)
+        parts, ids = [], []
+        for message in messages:
+            if message.topic != name or message.wait_stored != waits:
+                raise OptionError("the messages of a batch have one topic and one wait_stored")
+            if message.is_timed:
+                raise OptionError("a message with a delay cannot be in a batch")
+            text, unique, _ = self._properties(message)
+            # A batch has no place for the bit of a compressed body.
+            parts.append((message.flag, self._body(message), text))
+            ids.append(unique)
+        return self.batch(topic, parts, ids, waits)
+
+    def is_plain(self, message: Message) -> bool:
+        """Whether a message, and any other one of its topic, may be joined as its body alone."""
+        return message.is_plain and not (
+            self._is_intercepted or self._encode is not None or message.flag or message.sys_flag)
+
+    @property
+    def plain_size_max(self) -> int:
+        """Bytes of the longest body that may be joined alone."""
+        return min(self._compress_over - 1, BODY_SIZE_MAX)
+
+    def join(
+        self, topic: str, items: Sequence[bytes | Outgoing], waits: bool
+    ) -> tuple[Outgoing, list[str]]:
+        """Make one request of messages.
+
+        :param topic: as brokers know it.
+        :param items: messages that are prepared, and bodies of plain ones, whose ids are made now.
+        :returns: the request, and the unique id of each message.
+        :raises OptionError: when it is too long.
+        """
+        text = _WAITS if waits else _WAITS_NOT
+        make_id, now_ms = self._make_id, self._wall_ms()
+        ids = [make_id(now_ms) if isinstance(item, bytes) else item.ids for item in items]
+        parts = [(0, item, text % unique) if isinstance(item, bytes)
+                 else (item.flag, item.body, item.properties)
+                 for item, unique in zip(items, ids, strict=True)]
+        if len(parts) > 1:
+            return self.batch(topic, parts, ids, waits), ids
+        only = items[0]
+        if isinstance(only, bytes):
+            only = Outgoing(topic, only, parts[0][2], ids[0], waits=waits)
+        return only, ids
+
+    def batch(
+        self, topic: str, parts: Sequence[tuple[int, bytes, str]], ids: Sequence[str], waits: bool
+    ) -> Outgoing:
+        """Make one request of messages.
+
+        :param topic: as brokers know it.
+        :param parts: flag, body and encoded properties of each.
+        :param ids: the unique id of each.
+        :raises OptionError: when it is too long.
+        """
+        try:
+            body = encode_batch(parts)
+        except MessageIllegal as error:
+            raise OptionError(str(error)) from None
+        if len(body) > BODY_SIZE_MAX:
+            raise OptionError(f"the batch has {len(body)} bytes; {BODY_SIZE_MAX} may be sent")
+        return Outgoing(
+            topic, body, format_properties({WAIT: "true" if waits else "false"}), ",".join(ids),
+            sys_flag=0, is_batch=True, code=RequestCode.SEND_BATCH_MESSAGE, waits=waits)
+
+    def new_id(self) -> str:
+        """A unique id."""
+        return self._make_id(self._wall_ms())
+
+    def _topic(self, name: str) -> str:
+        """The name at brokers; :raises OptionError: when nothing can be sent to it."""
+        topic = self._topics.get(name)
+        if topic is None:
+            if not isinstance(name, str):
+                raise OptionError(f"the topic of a message is {name!r}: give its name")
+            topic = self._client.namespace.topic(name)
+            fault = topic_fault(topic)
+            if fault is not None:
+                raise OptionError(f"topic {name!r}: {fault}")
+            if topic in SEND_FORBIDDEN_TOPICS:
+                raise OptionError(f"topic {name!r} is the system's own")
+            if len(self._topics) >= _TOPICS_MAX:
+                self._topics.clear()
+            self._topics[name] = topic
+        return topic

@@ -1,0 +1,37 @@
+"""Takes a message back that is to be delivered later (370).
+
+Source: DefaultMQProducerImpl.recallMessage @5.3.3.
+"""
+
+from __future__ import annotations
+
+from twistmq.client.base.errors import Denied, OptionError
+from twistmq.client.base.messages import SendResult
+from twistmq.client.core.producer.sender import Sender
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.send import RecallMessageRequestHeader
+
+__all__ = ["recall"]
+
+
+async def recall(sender: Sender, result: SendResult) -> None:
+    """Take a message back, so that it is not delivered.
+
+    :param result: of its send.
+    :raises OptionError: when the broker gave it no handle: it is not timed, or the broker is older
+        than 5.3.1, or set up without it.
+    :raises RequestRefused: when the broker refuses it: it is too late, for example.
+    """
+    if not isinstance(result, SendResult):
+        raise OptionError(f"{result!r} is taken back by the result of its send only")
+    if not result.recall_handle:
+        raise OptionError(f"the message {result.id} has no handle by which it can be taken back")
+    header = RecallMessageRequestHeader(
+        topic=result.queue.topic, recall_handle=result.recall_handle,
+        producer_group=sender.options.group)
+    try:
+        await sender.client.ask_queue(
+            result.queue, RequestCode.RECALL_MESSAGE, header, of_slaves=False)
+    except Denied as error:
+        raise Denied(error.response_code, f"{error}; a broker takes messages back with the setting "
+                     "recallMessageEnable=true only") from None

@@ -1,0 +1,194 @@
+"""Traces: records of what a producer sent and a consumer consumed, sent to the brokers.
+
+Records wait until there are ``BATCH`` of them, or for ``FLUSH_MS``, and go in one message to the
+trace topic. Up to ``QUEUE_MAX`` wait; later ones are dropped, and the first drop is logged. A
+close sends what is left, for ``CLOSE_MS`` at most. Sends that failed have no record, as at Apache.
+
+Source: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl @5.3.3. Differs
+from Apache: ends of transactions and recalls have no record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from twistmq.client.base.errors import NoRoute
+from twistmq.client.base.messages import Message, ReceivedMessage, SendResult
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.connection.tasks import Task, Timer
+from twistmq.client.core.producer.outgoing import Outgoing, Preparer
+from twistmq.client.core.producer.sender import Sender
+from twistmq.protocol import properties as names
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.properties import parse_properties
+from twistmq.protocol.topic_names import TRACE_TOPIC
+from twistmq.protocol.trace_records import (
+    ContextCode,
+    MessageType,
+    Pub,
+    SubAfter,
+    SubBefore,
+    TraceRecord,
+    encode_records,
+    record_keys,
+)
+
+__all__ = ["TRACE_GROUP", "Trace"]
+
+log = logging.getLogger("twistmq.client")
+
+#: The group of those who send traces begins so. Source: TraceConstants.GROUP_NAME_PREFIX.
+TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
+BATCH: Final = 20
+QUEUE_MAX: Final = 2048
+FLUSH_MS: Final = 5000
+CLOSE_MS: Final = 5000
+#: Characters of the keys of one message; its properties have 32 KiB at most.
+_KEYS_MAX: Final = 16_000
+#: Consumptions whose end is waited for; the oldest is forgotten.
+_OPEN_MAX: Final = 10_000
+_OUTCOMES: Final = {"success": ContextCode.SUCCESS, "time-out": ContextCode.TIME_OUT,
+                    "exception": ContextCode.EXCEPTION, "no result": ContextCode.RETURN_NULL,
+                    "retry": ContextCode.FAILED}
+_TIMED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
+
+
+class Trace:
+    """The records of one producer or consumer.
+
+    :param sender: sends them; its group begins with ``TRACE_GROUP``.
+    :param preparer: makes their messages.
+    :param group: the producer's or consumer's, without the namespace.
+    """
+
+    def __init__(
+        self, client: ClientCore, sender: Sender, preparer: Preparer, group: str
+    ) -> None:
+        self._client = client
+        self._sender = sender
+        self._preparer = preparer
+        self._group = group
+        self._records: deque[TraceRecord] = deque()
+        self._dropped = 0
+        self._timer: Timer | None = None
+        self._sending: Task[None] | None = None
+        #: By queue and offset: the id of the consumption, and its begin.
+        self._open: OrderedDict[tuple[MessageQueue, int], tuple[str, int]] = OrderedDict()
+        client.before_close.append(self.close)
+
+    # --- what happened
+
+    def sent(self, message: Outgoing, result: SendResult, duration_ms: float) -> None:
+        """A message or a batch was stored."""
+        if not result.is_traced:
+            return
+        found = parse_properties(message.properties)
+        kind = MessageType.NORMAL
+        if names.TRAN_MSG in found:
+            kind = MessageType.TRANSACTION_HALF
+        elif any(name in found for name in _TIMED):
+            kind = MessageType.DELAY
+        try:
+            host = self._client.routes.master(self._client.routes.broker_of(result.queue))
+        except NoRoute:
+            host = None
+        self._add(Pub(
+            int(self._client.tasks.clock.wall_ms() - duration_ms), result.region, self._group,
+            result.queue.topic, message.ids, found.get(names.TAGS), found.get(names.KEYS), host,
+            len(message.body), int(duration_ms), kind, result.offset_id, True))
+
+    def consuming(
+        self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]]
+    ) -> None:
+        """Messages go to a handler."""
+        now_ms = self._client.tasks.clock.wall_ms()
+        request_id = self._preparer.new_id()
+        for message in messages:
+            found = message.properties
+            if found.get(names.TRACE_ON) == "false":
+                continue
+            if len(self._open) >= _OPEN_MAX:
+                self._open.popitem(last=False)
+            self._open[(queue, message.offset)] = request_id, now_ms
+            self._add(SubBefore(
+                now_ms, found.get(names.MSG_REGION), self._group, request_id, message.id,
+                message.record.reconsume_times, found.get(names.KEYS)))
+
+    def consumed(
+        self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]], outcome: str
+    ) -> None:
+        """A handler ended; ``outcome`` as interceptors get it."""
+        now_ms = self._client.tasks.clock.wall_ms()
+        for message in messages:
+            begun = self._open.pop((queue, message.offset), None)
+            if begun is not None:
+                code = _OUTCOMES[outcome]
+                self._add(SubAfter(
+                    begun[0], message.id, (now_ms - begun[1]) // len(messages),
+                    code is ContextCode.SUCCESS, message.properties.get(names.KEYS), code, now_ms,
+                    self._group))
+
+    # --- on their way
+
+    def _add(self, record: TraceRecord) -> None:
+        if len(self._records) >= QUEUE_MAX:
+            if not self._dropped:
+                log.warning("traces of %s are dropped: %d wait", self._group, QUEUE_MAX)
+            self._dropped += 1
+            return
+        self._records.append(record)
+        if len(self._records) >= BATCH:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self._client.tasks.later(FLUSH_MS, self._flush)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._sending is None or self._sending.is_done:
+            self._sending = self._client.tasks.spawn(self._send_all(), "traces")
+
+    async def _send_all(self) -> None:
+        while self._records:
+            batch, keys = self._take()
+            try:
+                await self._sender.send(self._preparer.prepare(
+                    Message(TRACE_TOPIC, encode_records(batch), keys=list(keys))))
+            except BrokerError as error:
+                log.warning("%d traces of %s are lost: %s", len(batch), self._group, error)
+
+    def _take(self) -> tuple[list[TraceRecord], dict[str, None]]:
+        """Take the records of one message, and its keys, in order."""
+        batch: list[TraceRecord] = []
+        keys: dict[str, None] = {}
+        size = 0
+        while self._records and len(batch) < BATCH:
+            more = record_keys(self._records[0])
+            size += sum(len(key) + 1 for key in more)
+            if batch and size > _KEYS_MAX:
+                break
+            batch.append(self._records.popleft())
+            keys.update(dict.fromkeys(more))
+        return batch, keys
+
+    async def close(self) -> None:
+        """Send what waits; a second call does nothing."""
+        if self.close not in self._client.before_close:
+            return
+        self._client.before_close.remove(self.close)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Send what waits, for so long at most as a close takes."""
+        self._flush()
+        assert self._sending is not None
+        try:
+            await self._client.tasks.within(CLOSE_MS, self._sending, lambda: TimeoutError())
+        except TimeoutError:
+            log.warning("%d traces of %s are lost: the brokers take too long",
+                        len(self._records), self._group)

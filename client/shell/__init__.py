@@ -1,0 +1,1 @@
+"""What all shells share: options, the cores that are made of them, identities, TLS."""

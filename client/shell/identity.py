@@ -1,0 +1,40 @@
+"""The identity of a client: its id at brokers, and the unique ids of its messages.
+
+Source: ClientConfig.buildMQClientId @5.3.3.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+__all__ = ["new_client_id", "process_ids", "randrange"]
+
+
+def new_client_id(ip: str, instance: str = "", unit: str = "") -> str:
+    """The id of a client: ``ip@instance@unit``.
+
+    Differs from Apache: an instance without a name has four random bytes beside process and time,
+    so that two containers do not get one id.
+    """
+    name = instance or f"{os.getpid()}#{time.time_ns()}{os.urandom(4).hex()}"
+    return "@".join([ip, name, unit] if unit else [ip, name])
+
+
+def process_ids(client_id: str) -> Callable[[int], str]:
+    """A function that makes unique ids, for all threads; it takes the Unix ms.
+
+    :param client_id: begins with the address that the ids have.
+    """
+    # A client that only asks needs none.
+    from ipaddress import ip_address
+
+    from twistmq.client.core.producer import unique_id
+
+    return unique_id.process_ids(ip_address(client_id.partition("@")[0]).packed).make
+
+
+def randrange(bound: int) -> int:
+    """A random number below a bound; ``random`` takes long to import."""
+    return int.from_bytes(os.urandom(8)) % bound

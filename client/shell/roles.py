@@ -1,0 +1,265 @@
+"""Makes the cores of producers and consumers from their options, for all shells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from twistmq.client.base.codecs import Serialiser, check_codec
+from twistmq.client.base.errors import OptionError
+from twistmq.client.core.connection.client import ClientCore
+from twistmq.client.core.producer.fault_tolerance import TABLE_4, TABLE_5
+from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.sender import Sender
+from twistmq.client.shell.identity import process_ids
+from twistmq.client.shell.options import (
+    CLIENT,
+    CONSUMER,
+    POP_CONSUMER,
+    PRODUCER,
+    PULL_CONSUMER,
+    Option,
+    Where,
+    values_of,
+)
+from twistmq.protocol.topic_names import group_fault
+
+if TYPE_CHECKING:
+    from twistmq.client.core.consumer.member import Member
+    from twistmq.client.core.consumer.pull_consumer import PullMember
+    from twistmq.client.core.consumer.subscriptions import Subscription, Topics
+    from twistmq.client.core.pop.pop_consumer import PopMember
+    from twistmq.client.core.producer.tracer import Trace
+
+__all__ = ["Parts", "build_consumer", "build_pop_consumer", "build_producer",
+           "build_pull_consumer", "divide", "parts_of"]
+
+C = TypeVar("C")
+
+#: The time of a handler that is not bounded, ms.
+UNTIMED_MS: Final = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Generic[C]):
+    """The parts of a producer or consumer that its arguments give.
+
+    :param is_own: whether the client was made for it, and is closed with it.
+    :param options: its own options, without those of the client.
+    """
+
+    client: C
+    is_own: bool
+    options: dict[str, Any]
+
+
+def divide(
+    rows: Sequence[Option], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a producer or consumer, and the others: those of the client.
+
+    :param rows: the options of the producer or consumer.
+    """
+    names = {row.name for row in rows}
+    mine = {name: value for name, value in given.items() if name in names}
+    return mine, {name: value for name, value in given.items() if name not in names}
+
+
+def parts_of(
+    where: Where | C, kind: type[C], rows: Sequence[Option], given: Mapping[str, Any],
+    **more: Any,
+) -> Parts[C]:
+    """The client that was given, or a new one with the client's part of the options.
+
+    :param kind: the shell's class of clients.
+    :param rows: the options of the producer or consumer.
+    :param more: further arguments of a new client.
+    :raises OptionError: for an option of a client that was given.
+    """
+    mine, others = divide(rows, given)
+    if not isinstance(where, kind):
+        return Parts(kind(where, **more, **others), True, mine)  # type: ignore[call-arg]
+    if rows is PRODUCER and "timeout_s" in others:
+        mine["timeout_s"] = others.pop("timeout_s")
+    if others:
+        raise OptionError(f"{', '.join(sorted(others))}: options of the client, which was made "
+                          "before")
+    return Parts(where, False, mine)
+
+
+def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:
+    """The core of a producer.
+
+    :param given: its options; with ``timeout_s``, the bound on a send, when that is not the
+        client's.
+    """
+    own = dict(given)
+    timeout_s = own.pop("timeout_s", core.options.timeout_ms / 1000)
+    values_of(CLIENT, {"timeout_s": timeout_s})
+    values = values_of(PRODUCER, own)
+    options = ProducerOptions(
+        group=values["group"], timeout_ms=timeout_s * 1000, retries=core.options.retries,
+        require_safe=values["require_safe"], compress_over=values["compress_over"],
+        codec=values["codec"], in_flight_max=values["in_flight_max"],
+        in_flight_bytes_max=values["in_flight_bytes_max"], auto_batch=values["auto_batch"],
+        attempt_timeout_ms=(None if values["attempt_timeout_s"] is None
+                            else values["attempt_timeout_s"] * 1000),
+        avoid_slow=values["avoid_slow"],
+        latencies=TABLE_4 if values["latency_table"] == "4.9" else TABLE_5)
+    fault = group_fault(options.group)
+    if fault is not None:
+        raise OptionError(f"group {options.group!r}: {fault}")
+    if options.compress_over:
+        check_codec(options.codec)
+    encode = values["encode"]
+    sender = Sender(core, options, process_ids(core.client_id),
+                    encode.encode if isinstance(encode, Serialiser) else encode)
+    if values["trace"]:
+        sender.trace = _trace(core, options.group)
+    if values["on_check"] is not None:
+        # Few producers need it.
+        from twistmq.client.core.producer.transactions import Checks
+
+        sender.checks = Checks(sender, values["on_check"])
+    return sender
+
+
+def build_consumer(
+    core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
+) -> Member[Any]:
+    """The core of a consumer."""
+    # A producer needs none of it.
+    from twistmq.client.core.consumer.broker_requests import serve_tools
+    from twistmq.client.core.consumer.flow_control import PullLimits
+    from twistmq.client.core.consumer.held_queues import MemberOptions
+    from twistmq.client.core.consumer.member import Member
+    from twistmq.client.core.consumer.strategies import Averagely
+    from twistmq.client.shell.offset_file import OffsetFile
+
+    values = values_of(CONSUMER, given)
+    wanted = _wanted_some(core, topics)
+    start = _start(values["start"])
+    broadcast = values["mode"] == "broadcast"
+    options = MemberOptions(
+        group=group, is_broadcast=broadcast, in_order=values["order"] == "queue", start=start,
+        strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
+        consume_timeout_ms=values["consume_timeout_s"] * 1000,
+        suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
+        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
+        damaged=values["damaged"])
+    sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
+                    process_ids(core.client_id))
+    file = OffsetFile(core.client_id, group, values["offset_folder"]) if broadcast else None
+    member: Member[Any] = Member(core, options, wanted, sender, decode=values["decode"], file=file)
+    if values["trace"]:
+        member.trace = _trace(core, group)
+    _listen(member, values)
+    serve_tools(core)
+    return member
+
+
+def build_pull_consumer(
+    core: ClientCore, group: str, topics: Topics | None, given: Mapping[str, Any]
+) -> PullMember[Any]:
+    """The core of a consumer that is polled."""
+    # Few need it.
+    from twistmq.client.core.consumer.broker_requests import serve_tools
+    from twistmq.client.core.consumer.flow_control import PullLimits
+    from twistmq.client.core.consumer.held_queues import MemberOptions
+    from twistmq.client.core.consumer.pull_consumer import PullMember
+    from twistmq.client.core.consumer.strategies import Averagely
+
+    values = values_of(PULL_CONSUMER, given)
+    options = MemberOptions(
+        group=group, start=_start(values["start"]), strategy=values["strategy"] or Averagely(),
+        consume_timeout_ms=UNTIMED_MS, cache_bytes_max=values["cache_bytes_max"],
+        limits=values["limits"] or PullLimits(), pull_count=values["pull_count"],
+        damaged=values["damaged"])
+    # It sends nothing, but a member has one.
+    sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
+                    process_ids(core.client_id))
+    wanted = {} if topics is None else _wanted(core, topics)
+    member: PullMember[Any] = PullMember(
+        core, options, wanted, sender, decode=values["decode"])
+    _listen(member, values)
+    serve_tools(core)
+    return member
+
+
+def build_pop_consumer(
+    core: ClientCore, group: str, topics: Topics, given: Mapping[str, Any]
+) -> PopMember[Any]:
+    """The core of a consumer that pops."""
+    # Few need it.
+    from twistmq.client.core.consumer.broker_requests import serve_tools
+    from twistmq.client.core.consumer.held_queues import PopOptions
+    from twistmq.client.core.consumer.strategies import Averagely
+    from twistmq.client.core.pop.pop_consumer import PopMember
+
+    values = values_of(POP_CONSUMER, given)
+    start = _start(values["start"])
+    if isinstance(start, int):
+        raise OptionError("option start: brokers pop from the first or the last message, not from "
+                          "a time")
+    options = PopOptions(
+        group=group, in_order=values["order"] == "queue", start=start,
+        strategy=values["strategy"] or Averagely(), max_attempts=values["max_attempts"],
+        consume_timeout_ms=values["consume_timeout_s"] * 1000,
+        suspend_ms=values["suspend_s"] * 1000, cache_bytes_max=values["cache_bytes_max"],
+        pull_count=values["pop_count"], invisible_ms=values["invisible_s"] * 1000,
+        in_flight_max=values["in_flight_max"])
+    # It replies to requests.
+    sender = Sender(core, ProducerOptions(group="CLIENT_INNER_PRODUCER"),
+                    process_ids(core.client_id))
+    member: PopMember[Any] = PopMember(
+        core, options, _wanted_some(core, topics), sender, decode=values["decode"])
+    if values["trace"]:
+        member.trace = _trace(core, group)
+    _listen(member, values)
+    serve_tools(core)
+    return member
+
+
+def _wanted_some(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
+    """As ``_wanted``; :raises OptionError: when there is no topic."""
+    wanted = _wanted(core, topics)
+    if not wanted:
+        raise OptionError("a consumer reads at least one topic")
+    return wanted
+
+
+def _wanted(core: ClientCore, topics: Topics) -> dict[str, Subscription]:
+    """The subscriptions of a consumer, by the topic's name at brokers."""
+    from twistmq.client.core.consumer.subscriptions import subscription, subscriptions
+
+    found = [subscription(core.namespace.topic(topic), expression)
+             for topic, expression in subscriptions(topics).items()]
+    return {each.topic: each for each in found}
+
+
+def _start(start: Any) -> str | int:
+    """The option ``start``: "last", "first" or Unix ms."""
+    if isinstance(start, datetime):
+        return int(start.timestamp() * 1000)
+    if start not in ("last", "first"):
+        raise OptionError(f"option start: {start!r}, not 'last', 'first' or a datetime")
+    return str(start)
+
+
+def _listen(member: Member[Any], values: Mapping[str, Any]) -> None:
+    for name, listeners in (("on_assigned", member.on_assigned), ("on_lost", member.on_lost)):
+        if values[name] is not None:
+            listeners.append(values[name])
+
+
+def _trace(core: ClientCore, group: str) -> Trace:
+    """The trace of a producer or consumer."""
+    # Few need it.
+    from twistmq.client.core.producer.tracer import TRACE_GROUP, Trace
+
+    # Readers of traces, our broker among them, need not decompress.
+    options = ProducerOptions(group=f"{TRACE_GROUP}-{group}", compress_over=0)
+    sender = Sender(core, options, process_ids(core.client_id))
+    return Trace(core, sender, sender.preparer, group)

@@ -1,0 +1,130 @@
+"""The blocks of transactions.
+
+    with producer.transaction("orders", b"paid") as transaction:
+        database.commit()
+
+The half message is stored safely before the block runs. The end of the block commits it, unless
+:meth:`Transaction.rollback` was called. An error in the block leaves the message open, since the
+database may have committed: the broker asks, and the producer's ``on_check`` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from twistmq.client.base.errors import ClientError
+from twistmq.client.base.handlers import Decision
+from twistmq.client.base.messages import MessageQueue, SendResult
+from twistmq.client.core.producer.outgoing import Outgoing
+from twistmq.client.core.producer.sender import Sender
+from twistmq.client.core.producer.transactions import end_half, send_half
+
+__all__ = ["AsyncTransaction", "BlockingTransaction", "Transaction"]
+
+
+class Transaction:
+    """A transaction.
+
+    :param sender: the producer's core.
+    :param message: the half message.
+    :param queue: where it goes; None: the producer chooses.
+    """
+
+    def __init__(
+        self, sender: Sender, message: Outgoing, queue: MessageQueue | None
+    ) -> None:
+        self._sender = sender
+        self._message = message
+        self._queue = queue
+        self._result: SendResult | None = None
+        self._is_rolled_back = False
+
+    @property
+    def id(self) -> str:
+        """The unique id of the message."""
+        return self._message.ids
+
+    @property
+    def result(self) -> SendResult:
+        """Where the half message was stored; :raises ClientError: before it was."""
+        if self._result is None:
+            raise ClientError("the half message is not stored: use the transaction with `with`")
+        return self._result
+
+    def rollback(self) -> None:
+        """Have the end of the block roll the message back: it is never delivered."""
+        self._is_rolled_back = True
+
+    async def _begin(self) -> None:
+        if self._result is not None:
+            raise ClientError("a transaction is used once")
+        self._result = await send_half(self._sender, self._message, self._queue)
+
+    def _end(self, failed: bool) -> None:
+        if self._is_rolled_back:
+            decision = Decision.ROLLBACK
+        else:
+            decision = Decision.UNKNOWN if failed else Decision.COMMIT
+        end_half(self._sender, self.result, decision)
+
+
+class BlockingTransaction(Transaction):
+    """A transaction for ``with``.
+
+    :param run: runs a coroutine of the core and waits for it.
+    """
+
+    def __init__(
+        self, sender: Sender, message: Outgoing, queue: MessageQueue | None,
+        run: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
+    ) -> None:
+        super().__init__(sender, message, queue)
+        self._run = run
+
+    def __enter__(self) -> Self:
+        """Store the half message.
+
+        :raises NotSafe: when a flush or a slave was not waited for; it is rolled back.
+        :raises SendFailed, RequestRefused: as a send does.
+        """
+        self._run(self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        async def end() -> None:
+            self._end(failed=kind is not None)
+
+        self._run(end)
+
+
+class AsyncTransaction(Transaction):
+    """A transaction for ``async with``.
+
+    :param run: runs a coroutine of the core and awaits it.
+    """
+
+    def __init__(
+        self, sender: Sender, message: Outgoing, queue: MessageQueue | None,
+        run: Callable[[Coroutine[Any, Any, None]], Awaitable[None]],
+    ) -> None:
+        super().__init__(sender, message, queue)
+        self._run = run
+
+    async def __aenter__(self) -> Self:
+        """Store the half message; :raises: as :meth:`BlockingTransaction.__enter__`."""
+        await self._run(self._begin())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        async def end() -> None:
+            self._end(failed=kind is not None)
+
+        await self._run(end())

@@ -1,0 +1,79 @@
+"""Heartbeats of a client to one broker: one at a time."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.core.group_box import BROKER, GroupBox
+from twistmq.client.core.connection.tasks import Task
+from twistmq.client.core.consumer.subscriptions import Subscription
+from twistmq.protocol.bodies import HeartbeatData
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+
+
+class HeartbeatTests(SynchronousTestCase):
+    """A member of one group; the broker answers heartbeats when the test says so."""
+
+    def setUp(self) -> None:
+        """Let it join, and hold the answers from then on."""
+        self.box = GroupBox()
+        self.box.start()
+        serve = self.box.broker
+        self.beats: list[RemotingCommand] = []
+
+        def hold(command: RemotingCommand) -> object:
+            if command.code == RequestCode.HEART_BEAT:
+                self.beats.append(command)
+                return None
+            return serve(command)
+
+        self.box.servers[BROKER] = hold  # type: ignore[assignment]
+
+    def beat(self) -> Task[bool]:
+        """Begin a heartbeat."""
+        task = self.box.engine.tasks.spawn(self.box.core.heartbeat(BROKER))
+        self.box.settle()
+        return task
+
+    def answer(self, code: int = ResponseCode.SUCCESS) -> None:
+        """Answer the last heartbeat."""
+        self.box.reply(BROKER, self.beats[-1], code, None)
+        self.box.settle()
+
+    def topics(self) -> set[str]:
+        """The topics of the last heartbeat's subscriptions."""
+        [data] = HeartbeatData.decode(self.beats[-1].body).consumer_data_set
+        return {each.topic for each in data.subscription_data_set}
+
+    def test_callers_that_would_send_the_same_share_a_heartbeat(self) -> None:
+        """A broker refuses a second one while it takes the first; both have its result."""
+        for code, is_taken in ((ResponseCode.SUCCESS, True), (ResponseCode.SYSTEM_BUSY, False)):
+            count = len(self.beats)
+            tasks = [self.beat(), self.beat()]
+            self.assertEqual(len(self.beats), count + 1)
+            self.answer(code)
+            self.assertEqual([task.result() for task in tasks], [is_taken, is_taken])
+
+    def test_a_changed_subscription_follows_the_heartbeat_that_is_under_way(self) -> None:
+        """It has the newest subscriptions, and is sent once."""
+        self.beat()
+        self.assertNotIn("U", self.topics())
+        self.box.member.subscribe(Subscription("U"))
+        self.beat()
+        self.assertEqual(len(self.beats), 1)
+        self.answer()
+        self.assertEqual(len(self.beats), 2)
+        self.assertIn("U", self.topics())
+
+    def test_a_heartbeat_without_an_answer_is_followed_by_the_next(self) -> None:
+        """A lost connection, or a broker that is silent."""
+        first = self.beat()
+        self.box.advance(3100)
+        self.assertFalse(first.result())
+        second = self.beat()
+        self.box.cut(BROKER)
+        self.box.settle()
+        self.assertFalse(second.result())
+        self.beat()
+        self.assertGreaterEqual(len(self.beats), 3)

@@ -1,0 +1,241 @@
+"""Name servers that are away, come back and are replaced, by a hand's clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from http.client import BadStatusLine
+from itertools import count
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.client.http_page import HttpPage
+from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
+from tests.client.core.group_box import BROKER, GroupBox
+from twistmq.client.base.errors import NoRoute, SendFailed
+from twistmq.client.base.messages import Message, SendResult
+from twistmq.client.core.producer.outgoing import ProducerOptions
+from twistmq.client.core.producer.sender import Sender
+from twistmq.client.shell.lookup import fetch_name_servers
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingConnectError
+
+MINUTE_MS = 60_000
+NAMES = ("10.0.0.7:9876", "10.0.0.8:9876", "10.0.0.9:9876")
+
+
+def producer(box: Box) -> Sender:
+    """A producer's core, which is a member of its group."""
+    ids = count()
+    sender = Sender(box.core, ProducerOptions(group="p"), lambda now_ms: f"ID{next(ids)}")
+    box.core.add(sender)
+    return sender
+
+
+def send(box: Box, sender: Sender, topic: str) -> SendResult:
+    """Send a message and wait."""
+    return box.run(sender.send(sender.prepare(Message(topic=topic, body=b"1"))))
+
+
+def asked(box: Box, address: str) -> int:
+    """How often a name server was asked for a route."""
+    return sum(where == address and command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+               for where, command in box.requests)
+
+
+class AbsenceTests(SynchronousTestCase):
+    """Name servers that do not answer."""
+
+    def test_one_of_three_that_is_dead_costs_one_attempt(self) -> None:
+        """Whether it refuses or is silent; the two others are not both asked."""
+        for is_silent in (False, True):
+            box = Box(name_servers=NAMES)
+            if is_silent:
+                box.silent.add(NAMES[0])
+            for address in NAMES[1:]:
+                box.servers[address] = routes({"T": route({"a": BROKER})})
+            box.servers[BROKER] = stored
+            sender = producer(box)
+            for minute in range(10):
+                send(box, sender, "T")
+                box.advance(MINUTE_MS)
+                self.assertEqual(box.connects.count(NAMES[0]), 1, msg=f"minute {minute}")
+            self.assertGreaterEqual(asked(box, NAMES[1]), 20)
+            self.assertEqual(asked(box, NAMES[2]), 0)
+
+    def test_known_topics_go_on_for_ten_minutes_without_any(self) -> None:
+        """Sends and the consumption of a group; a new topic has no route until one is back."""
+        box = GroupBox()
+        box.start()
+        sender = producer(box)
+        answer = box.servers.pop(NAMESRV)
+        box.cut(NAMESRV)
+        serve = box.broker
+
+        def keep(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.SEND_MESSAGE_V2:
+                serve.put("T", int(command.fields()["e"]), command.body)
+                box.tasks_later(1, box.cut, BROKER)
+                return stored(command)
+            return serve(command)
+
+        box.servers[BROKER] = keep
+        for minute in range(10):
+            # Each lost connection is opened again without a name server.
+            send(box, sender, "T")
+            box.advance(MINUTE_MS)
+            batch = box.member.take(10)
+            assert batch is not None, f"minute {minute}"
+            box.member.succeed(batch.held, batch.messages)
+            error = self.assertRaises(SendFailed, send, box, sender, "New")
+            self.assertEqual({type(each.error) for each in error.attempts}, {NoRoute})
+            self.assertIn(NAMESRV, str(error))
+            self.assertFalse(error.maybe_stored)
+            self.assertRaises(RemotingConnectError, box.run, box.core.routes.find("New"))
+        self.assertEqual(len(box.member.held), 4)
+        box.servers[NAMESRV] = lambda command: routes(
+            {"New": route({"a": BROKER})})(command) if command.fields()["topic"] == "New" else (
+            answer(command))
+        self.assertEqual(send(box, sender, "New").queue.topic, "New")
+        box.route.queue_datas[0].read_queue_nums = 6
+        box.advance(35_000)
+        self.assertEqual(len(box.member.held), 6)
+
+
+class HangTests(SynchronousTestCase):
+    """Name servers that take requests and answer none, as one whose process is stopped."""
+
+    def box(self, hanging: int, known: int = 3, **options: Any) -> Box:
+        """A client whose first name servers hang; the others answer."""
+        box = Box(name_servers=NAMES[:known], **options)
+        for address in NAMES[:hanging]:
+            box.servers[address] = lambda _: None
+        for address in NAMES[hanging:known]:
+            box.servers[address] = routes({"T": route({"a": BROKER}), "U": route({"a": BROKER})})
+        return box
+
+    def took_ms(self, box: Box, topic: str) -> float:
+        """How long a question for a route takes."""
+        begin = box.clock.now_ms
+        box.run(box.core.routes.find(topic, again=True))
+        return box.clock.now_ms - begin
+
+    def test_the_next_one_is_asked_after_half_a_second(self) -> None:
+        """However long a request may take; the one that hangs is asked last from then on."""
+        for timeout_ms in (3_000, 60_000):
+            box = self.box(1, timeout_ms=timeout_ms)
+            self.assertEqual([self.took_ms(box, topic) for topic in "TUTU"], [500, 0, 0, 0])
+            self.assertEqual((asked(box, NAMES[0]), asked(box, NAMES[2])), (1, 0))
+
+    def test_two_of_three_hang(self) -> None:
+        """Each costs half a second, once."""
+        box = self.box(2)
+        self.assertEqual([self.took_ms(box, topic) for topic in "TUTU"], [1000, 0, 0, 0])
+
+    def test_all_hang(self) -> None:
+        """A question ends when the time of one request is over, and names each of them."""
+        for number in (1, 2, 3):
+            box = self.box(number, number, retries=0)
+            begin = box.clock.now_ms
+            error = self.assertRaises(RemotingConnectError, box.run, box.core.routes.find("T"))
+            self.assertIn(int(box.clock.now_ms - begin), range(3000, 3050))
+            for address in NAMES[:number]:
+                self.assertIn(address, str(error))
+
+    def test_a_slow_answer_counts(self) -> None:
+        """When the others hang or refuse, one that needs two seconds is soon enough."""
+        for others_hang in (False, True):
+            box = self.box(3 if others_hang else 1)
+            if not others_hang:
+                del box.servers[NAMES[1]], box.servers[NAMES[2]]
+            slow = routes({"T": route({"a": BROKER})})
+
+            def later(command: RemotingCommand, box: Box = box, slow: Any = slow) -> Answer:
+                code, header, body, _ = slow(command)
+                box.tasks_later(2000, box.reply, NAMES[0], command, code, header, body)
+                return None
+
+            box.servers[NAMES[0]] = later
+            self.assertEqual(self.took_ms(box, "T"), 2000)
+
+    def test_a_tool_that_tries_once(self) -> None:
+        """Other questions than for routes go the same way."""
+        box = self.box(1, retries=0)
+        box.servers[NAMES[1]] = lambda _: (0, None, b"{}", None)
+        begin = box.clock.now_ms
+        box.run(box.core.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+        self.assertEqual(box.clock.now_ms - begin, 500)
+
+
+class ListTests(SynchronousTestCase):
+    """Which name servers and topics are asked, and when."""
+
+    def test_an_address_server_changes_the_list(self) -> None:
+        """It is asked 10 s after the start and each two minutes; without an answer it stays."""
+        page = HttpPage(NAMES[0])
+        self.addCleanup(page.stop)
+        box = Box(fetch_name_servers, name_servers=(), name_server_url=f"http://{page.address}/nsaddr")
+        for address in NAMES:
+            box.servers[address] = routes({"T": route({"a": BROKER})})
+        box.run(box.core.routes.find("T"))
+        self.assertEqual((len(page.requests), asked(box, NAMES[0])), (1, 1))
+        box.core.routes.follow("T")
+        box.advance(9_000)
+        self.assertEqual(len(page.requests), 1)
+        box.advance(2_000)
+        self.assertEqual(len(page.requests), 2)
+        page.text = f"{NAMES[1]};{NAMES[2]}"
+        box.advance(118_000)
+        self.assertEqual((len(page.requests), asked(box, NAMES[1])), (2, 0))
+        box.advance(32_000)
+        before = asked(box, NAMES[0])
+        self.assertEqual((len(page.requests), asked(box, NAMES[1])), (3, 1))
+        page.status = 500
+        box.advance(10 * MINUTE_MS)
+        self.assertEqual((len(page.requests), asked(box, NAMES[0])), (8, before))
+        self.assertEqual(asked(box, NAMES[1]), 21)
+
+    def test_an_address_server_that_answers_nonsense_is_asked_again(self) -> None:
+        """An error that nobody expected does not end the questions."""
+        answers: list[list[str] | Exception] = [[NAMES[0]], BadStatusLine("x"), [NAMES[1]]]
+
+        def fetch(url: str) -> list[str]:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        box = Box(fetch, name_servers=(), name_server_url="http://10.0.0.5/nsaddr")
+        for address in NAMES:
+            box.servers[address] = routes({"T": route({"a": BROKER})})
+        with self.assertLogs("twistmq.client", "ERROR") as logged:
+            box.run(box.core.routes.find("T"))
+            box.advance(3 * MINUTE_MS)
+        self.assertIn("BadStatusLine", logged.output[0])
+        self.assertEqual(answers, [])
+
+    def test_routes_of_topics_in_use_are_asked_for_each_half_minute(self) -> None:
+        """One that was only looked up is not asked for again, nor that of a closed consumer."""
+        box = GroupBox()
+        box.start()
+        sender = producer(box)
+        box.servers[NAMESRV] = routes({"T": box.route, "U": route({"a": BROKER}),
+                                       "V": route({"a": BROKER})})
+        serve = box.broker
+        box.servers[BROKER] = lambda command: (
+            stored(command) if command.code == RequestCode.SEND_MESSAGE_V2 else serve(command))
+        send(box, sender, "U")
+        box.run(box.core.routes.find("V"))
+
+        def counts() -> Counter[str]:
+            box.requests.clear()
+            box.advance(10 * MINUTE_MS)
+            return Counter(command.fields()["topic"] for where, command in box.requests
+                           if where == NAMESRV)
+
+        found = counts()
+        self.assertEqual((found["T"], found["U"], found["V"]), (20, 20, 0))
+        box.run(box.member.close())
+        found = counts()
+        self.assertEqual((found["T"], found["U"], found["V"]), (0, 20, 0))

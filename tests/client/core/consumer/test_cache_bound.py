@@ -1,0 +1,122 @@
+"""The bound on the bytes of a consumer, tied to its windows, its options and its pulls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.core.box import NAMESRV, Answer, Box, route, routes
+from tests.client.core.group_box import BROKER, GroupBroker
+from tests.client.core.pop_box import PopBox
+from twistmq.client.core.consumer.fetcher import AHEAD_MAX
+from twistmq.client.core.consumer.flow_control import CACHE_BYTES_MAX, PULL_BYTES
+from twistmq.client.core.consumer.member import Member
+from twistmq.client.shell.roles import build_consumer, build_pull_consumer
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+
+MIB = 1 << 20
+QUEUES = 8
+#: A pull of 32 brings less than the 256 KiB that it counts for.
+BODY = b"5" * 8_000
+
+
+class BoundTests(SynchronousTestCase):
+    """Eight queues of 300 messages of 8 KB each: 19 MB, which nothing finishes."""
+
+    def setUp(self) -> None:
+        """Store them."""
+        self.broker = GroupBroker(QUEUES)
+        self.broker.put("T", 0, BODY)
+        for queue in range(QUEUES):
+            # The records of a queue differ in their offsets alone.
+            for _ in range(300 if queue else 299):
+                self.broker.put("T", queue, BODY)
+        self.box = Box()
+        self.box.servers[NAMESRV] = routes({"T": route({"a": BROKER}, QUEUES)})
+        self.box.servers[BROKER] = self.broker
+
+    def member(self, build: Any = build_consumer, **options: Any) -> Member[Any]:
+        """A member that has read all that it reads; its options are as programs give them."""
+        member: Member[Any] = build(self.box.core, "g", "T", {"start": "first", **options})
+        self.box.run(member.start())
+        self.box.advance(3000)
+        return member
+
+    def read(self, member: Member[Any]) -> int:
+        """The bytes in all windows of a member, which its total has too."""
+        found = sum(held.window.byte_count for held in member.held.values())
+        self.assertEqual(member.total.byte_count, found)
+        return found
+
+    def test_all_windows_together_stay_within_the_option(self) -> None:
+        """Of both consumers; every queue has some, and the rest comes when there is room."""
+        for build in (build_consumer, build_pull_consumer):
+            with self.subTest(build=build.__name__):
+                self.setUp()
+                member = self.member(build, cache_bytes_max=4 * MIB)
+                self.assertLessEqual(self.read(member), 4 * MIB)
+                self.assertGreater(self.read(member), 2 * MIB)
+                self.assertEqual(sum(held.window.count > 0 for held in member.held.values()),
+                                 QUEUES)
+                got: Counter[tuple[int, int]] = Counter()
+                for _ in range(400):
+                    while (batch := member.take(1000)) is not None:
+                        got.update((each.queue.queue_id, each.offset) for each in batch.messages)
+                        member.succeed(batch.held, batch.messages)
+                    if len(got) == QUEUES * 300:
+                        break
+                    self.box.advance(100)
+                    self.assertLessEqual(self.read(member), 4 * MIB)
+                self.assertEqual((len(got), set(got.values())), (QUEUES * 300, {1}))
+
+    def test_the_default_is_64_mib(self) -> None:
+        """19 MB fit."""
+        self.assertEqual(CACHE_BYTES_MAX, 64 * MIB)
+        self.assertGreater(self.read(self.member()), 18 * MIB)
+
+    def test_pulls_that_are_begun_ahead_count(self) -> None:
+        """As many are begun as leave half of the room to others; without a bound, eight."""
+        for bound, ahead in ((64 * MIB, AHEAD_MAX), (4 * MIB, 4)):
+            self.setUp()
+            begun: list[int] = []
+
+            def serve(command: RemotingCommand, begun: list[int] = begun) -> Answer:
+                if command.code == RequestCode.PULL_MESSAGE:
+                    offset = command.header(PullMessageRequestHeader).queue_offset
+                    queue = command.header(PullMessageRequestHeader).queue_id
+                    if queue:
+                        return None
+                    begun.append(offset)
+                    if offset:
+                        # The pulls behind the first one stay under way.
+                        return None
+                return self.broker(command)
+
+            self.box.servers[BROKER] = serve
+            member: Member[Any] = build_consumer(
+                self.box.core, "g", "T", {"start": "first", "cache_bytes_max": bound})
+            self.box.run(member.start())
+            self.box.advance(700)
+            self.assertEqual(begun[:2], [0, 32])
+            self.assertLessEqual(len(begun) - 1, ahead)
+            if bound == 64 * MIB:
+                self.assertEqual(len(begun) - 1, AHEAD_MAX)
+
+    def test_a_consumer_that_pops_has_the_bound_too(self) -> None:
+        """It does not pop while what it has and what comes may be more."""
+        box = PopBox(cache_bytes_max=2 * PULL_BYTES, pop_count=32)
+        for _ in range(200):
+            box.broker.put(b"5" * 10_000)
+        box.start()
+        for _ in range(30):
+            box.demand()
+            box.advance(100)
+        count = sum(held.window.count for held in box.member.held.values())
+        self.assertEqual(box.member.total.byte_count,
+                         sum(held.window.byte_count for held in box.member.held.values()))
+        self.assertLess(count, 100)
+        self.assertGreater(count, 20)

@@ -1,0 +1,110 @@
+"""Pulls of one queue that are begun at once, where messages are there for sure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.core.box import Answer
+from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
+from twistmq.client.core.consumer.fetcher import AHEAD_MAX
+from twistmq.client.core.consumer.flow_control import PullLimits
+from twistmq.protocol.bodies import MessageQueue
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.headers.pull import PullMessageRequestHeader
+
+#: Messages that a pull asks for.
+COUNT = 32
+QUEUE = MessageQueue("T", "a", 0)
+
+
+class AheadTests(SynchronousTestCase):
+    """A queue of a thousand messages, and a broker whose answers to pulls the test may change."""
+
+    def setUp(self) -> None:
+        self.broker = GroupBroker(queues=1)
+        for number in range(1000):
+            self.broker.put("T", 0, b"%d" % number)
+        #: Where each pull began.
+        self.pulls: list[int] = []
+
+    def box(
+        self, answer: Callable[[int, RemotingCommand], Answer], **options: Any
+    ) -> GroupBox:
+        """A member whose pulls ``answer`` answers: it is given the offset and the command."""
+        box = GroupBox(self.broker, **options)
+
+        def serve(command: RemotingCommand) -> Answer:
+            if command.code != RequestCode.PULL_MESSAGE:
+                return self.broker(command)
+            offset = command.header(PullMessageRequestHeader).queue_offset
+            self.pulls.append(offset)
+            return answer(offset, command)
+
+        box.servers[BROKER] = serve
+        box.start()
+        return box
+
+    def first_only(self, offset: int, command: RemotingCommand) -> Answer:
+        """The pulls behind the first one have no answer."""
+        return None if offset else self.broker(command)
+
+    def test_a_full_answer_is_followed_by_several_pulls(self) -> None:
+        """Each begins where the one before will end."""
+        self.box(self.first_only)
+        self.assertEqual(self.pulls, [COUNT * number for number in range(1 + AHEAD_MAX)])
+
+    def test_every_message_comes_once_and_in_order(self) -> None:
+        """And no pull is made that brings nothing, before the end of the queue."""
+        box = self.box(lambda offset, command: self.broker(command))
+        box.advance(1000)
+        self.assertEqual(box.take_all(), list(range(1000)))
+        self.assertEqual(self.pulls, [*range(0, 1000, COUNT), 1000])
+
+    def test_nothing_is_begun_beyond_the_end(self) -> None:
+        """There are 70 messages behind the first answer: two full pulls, and a part."""
+        del self.broker.records["T", 0][COUNT + 70:]
+        self.box(self.first_only)
+        self.assertEqual(self.pulls, [0, 32, 64, 96])
+
+    def test_bounds_count_what_is_under_way(self) -> None:
+        """One pull may go beyond them, as ever."""
+        self.box(self.first_only, limits=PullLimits(count=100))
+        self.assertEqual(self.pulls, [0, 32, 64, 96])
+
+    def test_an_answer_with_less_makes_those_behind_it_void(self) -> None:
+        """All is read again from there, one pull at a time; nothing is lost and nothing twice."""
+        def answer(offset: int, command: RemotingCommand) -> Answer:
+            records = self.broker.records["T", 0]
+            if offset != 2 * COUNT or self.pulls.count(offset) > 1:
+                return self.broker(command)
+            self.broker.records["T", 0] = records[:offset + 5]
+            found = self.broker(command)
+            self.broker.records["T", 0] = records
+            return found
+
+        box = self.box(answer)
+        box.advance(1000)
+        self.assertEqual(box.take_all(), list(range(1000)))
+        self.assertEqual(self.pulls[1 + AHEAD_MAX : 3 + AHEAD_MAX], [69, 101])
+
+    def test_a_refusal_makes_those_behind_it_void(self) -> None:
+        """The broker is asked again a second later."""
+        def answer(offset: int, command: RemotingCommand) -> Answer:
+            if offset == 2 * COUNT and self.pulls.count(offset) == 1:
+                return ResponseCode.SYSTEM_ERROR, None, b"", "refused by the test"
+            return self.broker(command)
+
+        box = self.box(answer)
+        self.assertEqual(box.member.held[QUEUE].next_offset, 2 * COUNT)
+        box.advance(2000)
+        self.assertEqual(box.take_all(), list(range(1000)))
+
+    def test_room_is_given_back(self) -> None:
+        """A pull counts no longer once it is void, though its answer is not read."""
+        box = self.box(lambda offset, command: self.broker(command) if not offset else (
+            ResponseCode.SYSTEM_ERROR, None, b"", "refused by the test"))
+        self.assertEqual(box.member.flow._counted, 0)

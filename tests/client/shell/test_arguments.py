@@ -1,0 +1,242 @@
+"""Arguments that have no meaning: each ends in an error that says what to give."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.client.core.box import NAMESRV, Box, route, routes
+from twistmq.broker.testing import running_broker
+from twistmq.client import (
+    Consumer,
+    Denied,
+    Message,
+    MessageQueue,
+    OptionError,
+    Producer,
+    ReceivedMessage,
+    SendResult,
+    aio,
+)
+from twistmq.client.core.consumer.handler_calls import check_run, run_steps
+from twistmq.client.core.producer.recalls import recall
+from twistmq.client.shell.lookup import name_servers_of
+from twistmq.client.shell.offset_file import OffsetFile
+from twistmq.client.shell.roles import build_producer
+from twistmq.client.testing import RecordingProducer
+from twistmq.protocol.codes import ResponseCode
+
+#: Options of a send, and the word of the error that names the wrong one.
+MESSAGES: list[tuple[str, dict[str, Any]]] = [
+    ("property 'a' is 1", {"properties": {"a": 1}}),
+    ("property 1 is 'a'", {"properties": {1: "a"}}),
+    ("property 'TAGS' is 1", {"tags": 1}),
+    ("property 'TAGS' is ['a']", {"tags": ["a"]}),
+    ("keys are [1]", {"keys": [1]}),
+    ("keys are 1", {"keys": 1}),
+    ("is 5", {"sharding_key": 5}),
+    ("delay_ms is -5", {"delay_ms": -5}),
+    ("delay_ms is 1.5", {"delay_ms": 1.5}),
+    ("delay_level is '3'", {"delay_level": "3"}),
+    ("deliver_at is 'tomorrow'", {"deliver_at": "tomorrow"}),
+]
+
+
+class MessageTests(SynchronousTestCase):
+    """What a message is made of."""
+
+    def setUp(self) -> None:
+        """A producer that sends nothing."""
+        self.producer = RecordingProducer()
+
+    def test_wrong_options_of_a_message_are_named(self) -> None:
+        """The error has the value, and nothing is sent."""
+        for text, options in MESSAGES:
+            error = self.assertRaises(OptionError, self.producer.send, "t", b"x", **options)
+            self.assertIn(text, str(error))
+        self.assertEqual(self.producer.messages, [])
+
+    def test_a_topic_is_a_text(self) -> None:
+        """Also that of a message, and of one in a batch."""
+        for topic in (None, b"t", ["t"]):
+            error = self.assertRaises(OptionError, self.producer.send, topic, b"x")
+            self.assertIn(repr(topic), str(error))
+        self.assertRaises(OptionError, self.producer.send, Message(5, b"x"))  # type: ignore[arg-type]
+        for each in ("t", ("t", b"x")):
+            error = self.assertRaises(OptionError, self.producer.send_batch, [each])
+            self.assertIn("objects of Message", str(error))
+
+    def test_a_timeout_is_a_number(self) -> None:
+        """Of a call, as of options."""
+        for timeout_s in ("1", -1, float("nan")):
+            error = self.assertRaises(OptionError, self.producer.request, "t", b"x",
+                                      timeout_s=timeout_s)
+            self.assertIn("timeout_s", str(error))
+
+    def test_the_name_of_a_producers_group_is_checked(self) -> None:
+        """As that of a consumer's is."""
+        error = self.assertRaises(OptionError, RecordingProducer, group="a b")
+        self.assertIn("'a b'", str(error))
+
+    def test_name_servers_are_texts(self) -> None:
+        """A client of another style is none, nor is a port."""
+        for where in (9876, [9876], aio.Client("127.0.0.1:1")):
+            error = self.assertRaises(OptionError, name_servers_of, where)
+            self.assertIn("of the same style", str(error))
+
+    def test_the_folder_of_offsets_may_be_a_text(self) -> None:
+        """It names the same file as the path."""
+        self.assertEqual(OffsetFile("1.2.3.4@x", "g", "/tmp/o").path,
+                         OffsetFile("1.2.3.4@x", "g", Path("/tmp/o")).path)
+
+
+class QueueTests(SynchronousTestCase):
+    """The queue that a send goes to."""
+
+    def test_a_queue_of_another_kind_or_topic_is_refused(self) -> None:
+        """Before anything is sent, and for one-way messages too."""
+        box = Box()
+        sender = build_producer(box.core, {})
+        ready = sender.prepare(Message("t", b"x"))
+        for queue in (3, MessageQueue("u", "b", 0)):
+            for send in (sender.send, sender.send_oneway):
+                task = box.core.tasks.spawn(send(ready, queue), "send")  # type: ignore[operator]
+                box.advance(1)
+                self.assertIsInstance(task.error, OptionError)
+        self.assertEqual(box.connects, [])
+
+
+class RecallTests(SynchronousTestCase):
+    """Messages that are taken back."""
+
+    def test_only_the_result_of_a_send_is_taken_back(self) -> None:
+        """A message is not."""
+        box = Box()
+        task = box.core.tasks.spawn(
+            recall(build_producer(box.core, {}), None), "recall")  # type: ignore[arg-type]
+        box.advance(1)
+        self.assertIsInstance(task.error, OptionError)
+
+    def test_a_broker_that_takes_nothing_back_is_explained(self) -> None:
+        """The error names the broker's setting."""
+        box = Box()
+        box.servers[NAMESRV] = routes({"t": route({"b": "10.0.0.1:10911"})})
+        box.servers["10.0.0.1:10911"] = lambda request: (
+            ResponseCode.NO_PERMISSION, None, b"", "operation is forbidden")
+        result = SendResult("id", "", MessageQueue("t", "b", 0), 0, recall_handle="handle")
+        task = box.core.tasks.spawn(recall(build_producer(box.core, {}), result), "recall")
+        box.advance(5000)
+        self.assertIsInstance(task.error, Denied)
+        self.assertIn("recallMessageEnable", str(task.error))
+
+
+async def _coroutine(message: Any) -> None:
+    """A handler for loops."""
+
+
+def _generator(message: Any) -> Iterator[None]:
+    yield
+
+
+async def _async_generator(message: Any) -> AsyncIterator[None]:
+    yield
+
+
+class _Callable:
+    async def __call__(self, message: Any) -> None:
+        """A handler for loops."""
+
+
+class HandlerTests(SynchronousTestCase):
+    """Handlers whose call would process nothing."""
+
+    def check(self, handler: object, **more: Any) -> str:
+        """The error of a run, or ""."""
+        try:
+            check_run(handler, **{"workers": 20, "size": 1, "is_awaited": False, **more})
+        except OptionError as error:
+            return str(error)
+        return ""
+
+    def test_coroutines_are_for_loops(self) -> None:
+        """A blocking consumer would call them, await nothing, and acknowledge the message."""
+        for handler in (_coroutine, _Callable(), functools.partial(_coroutine)):
+            self.assertIn("twistmq.client.aio", self.check(handler))
+            self.assertEqual(self.check(handler, is_awaited=True), "")
+        self.assertEqual(self.check(print), "")
+        self.assertEqual(self.check(self.check), "")
+
+    def test_generators_are_no_handlers(self) -> None:
+        """Of no style."""
+        for handler in (_generator, _async_generator):
+            for is_awaited in (False, True):
+                self.assertIn("generator", self.check(handler, is_awaited=is_awaited))
+
+    def test_a_run_has_a_handler_and_workers(self) -> None:
+        """A run without workers would never end."""
+        self.assertIn("None", self.check(None))
+        self.assertIn("workers", self.check(print, workers=0))
+        self.assertIn("size", self.check(print, size=0))
+
+    def test_a_result_to_await_fails_the_message(self) -> None:
+        """A plain function may return a coroutine that nothing has run."""
+        seen: list[BaseException] = []
+
+        def steps() -> Any:
+            try:
+                yield "message"
+            except TypeError as error:
+                seen.append(error)
+
+        run_steps(steps(), lambda message: _coroutine(message))
+        self.assertIn("await", str(seen[0]))
+
+
+class RunTests(TestCase):
+    """Runs of consumers of a broker."""
+
+    timeout = 120
+
+    def on_thread(self, work: Callable[[str], None]) -> Deferred[Any]:
+        """Call a function with the address of a broker."""
+        running = running_broker()
+        broker = running.__enter__()
+        self.addCleanup(running.__exit__, None, None, None)
+        return deferToThread(work, broker.namesrv_address)
+
+    def test_a_blocking_run_refuses_a_coroutine_function(self) -> Deferred[Any]:
+        """And one without workers; the consumer can still be used."""
+        def work(where: str) -> None:
+            with Consumer(where, group="g", topics="t") as consumer:
+                for run in (consumer.run, consumer.run_batches):
+                    self.assertRaises(OptionError, run, _coroutine)
+                    self.assertRaises(OptionError, run, print, workers=0)
+
+        return self.on_thread(work)
+
+    def test_what_a_plain_function_of_asyncio_returns_is_awaited(self) -> Deferred[Any]:
+        """A lambda that calls a coroutine function is no coroutine function."""
+        handled: list[bytes] = []
+
+        async def main(where: str) -> None:
+            async with aio.Consumer(where, group="g", topics="t", start="first") as consumer:
+                async def handle(message: ReceivedMessage[bytes]) -> None:
+                    handled.append(message.body)
+                    consumer.stop()
+
+                await consumer.run(lambda message: handle(message))
+
+        def work(where: str) -> None:
+            with Producer(where) as producer:
+                producer.send("t", b"x")
+            asyncio.run(main(where))
+            self.assertEqual(handled, [b"x"])
+
+        return self.on_thread(work)

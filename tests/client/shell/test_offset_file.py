@@ -1,0 +1,180 @@
+"""The file of a broadcasting consumer: it is replaced whole, and its backup counts when it is not.
+
+A file that cannot be read never stops a member as long as the other one is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.client.core.consumer.offsets import OffsetTable
+from twistmq.client.shell.offset_file import OffsetFile
+from twistmq.client.testing import MemoryCluster
+from twistmq.protocol.errors import WireError
+
+#: What a crash or a hand leaves in place of a file.
+DAMAGES = (b"", b" \n", b"\0" * 60, b'{"offsetTable":{{"brokerName":"a","queueId":0,"to', b"[]",
+           b"null", b"\xff\xfe{", b'{"offsetTable":{"T":1}}',
+           b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:-7}}')
+
+
+class Interrupted(BaseException):
+    """The process was killed."""
+
+
+class FileTests(SynchronousTestCase):
+    """OffsetFile."""
+
+    def setUp(self) -> None:
+        """Make a folder."""
+        folder = TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.file = self.open()
+
+    def open(self) -> OffsetFile:
+        """The file, as a new process sees it."""
+        return OffsetFile("10.0.0.1@DEFAULT", "g", self.folder)
+
+    @staticmethod
+    def check(data: bytes) -> None:
+        """Contents of the test are whole when they end with a dot."""
+        if not data.endswith(b"."):
+            raise WireError("no dot")
+
+    def read(self) -> bytes | None:
+        """What a new process reads."""
+        return self.open().read(self.check)
+
+    def test_the_last_content_is_read_and_the_one_before_is_the_backup(self) -> None:
+        """A folder that is not there is made."""
+        self.assertIsNone(self.read())
+        for content in (b"1.", b"2.", b"3."):
+            self.file.write(content)
+            self.assertEqual(self.read(), content)
+        self.assertEqual(Path(f"{self.file.path}.bak").read_bytes(), b"2.")
+        self.assertEqual(sorted(os.listdir(self.file.path.parent)),
+                         ["offsets.json", "offsets.json.bak"])
+
+    def test_a_kill_at_any_step_of_a_write_leaves_a_whole_content(self) -> None:
+        """The one before, or the new one."""
+        steps = 0
+        while True:
+            self.setUp()
+            self.file.write(b"1.")
+            self.file.write(b"2.")
+            left = steps
+
+            def kill(real: Any) -> Any:
+                def call(*arguments: Any, **options: Any) -> Any:
+                    nonlocal left
+                    if not left:
+                        raise Interrupted
+                    left -= 1
+                    return real(*arguments, **options)
+
+                return call
+
+            with patch.object(os, "replace", kill(os.replace)), \
+                    patch.object(os, "fsync", kill(os.fsync)), \
+                    patch.object(Path, "open", kill(Path.open)):
+                try:
+                    self.file.write(b"3.")
+                except Interrupted:
+                    steps += 1
+                else:
+                    break
+            self.assertIn(self.read(), (b"2.", b"3."), steps)
+            whole = [path for path in (self.file.path, Path(f"{self.file.path}.bak"))
+                     if path.exists()]
+            for path in whole:
+                self.check(path.read_bytes())
+        self.assertGreater(steps, 2)
+
+    def test_a_damaged_file_is_replaced_and_its_backup_stays(self) -> None:
+        """The damaged file does not become the backup."""
+        self.file.write(b"1.")
+        self.file.write(b"2.")
+        self.file.path.write_bytes(b"2")
+        file = self.open()
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            self.assertEqual(file.read(self.check), b"1.")
+        self.assertIn(str(self.file.path), logs.output[0])
+        file.write(b"3.")
+        self.assertEqual(Path(f"{file.path}.bak").read_bytes(), b"1.")
+        file.write(b"4.")
+        self.assertEqual((self.read(), Path(f"{file.path}.bak").read_bytes()), (b"4.", b"3."))
+
+
+class MemberTests(SynchronousTestCase):
+    """A broadcasting consumer with such a file."""
+
+    def setUp(self) -> None:
+        """Have a member read four messages of two queues, and leave."""
+        folder = TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.cluster = MemoryCluster(seed=1)
+        self.cluster.create_topic("T", 2)
+        self.producer = self.cluster.producer()
+        self.count = 0
+        self.assertEqual(len(self.read_all(4)), 4)
+        self.assertEqual(len(self.read_all(2)), 2)
+
+    def read_all(self, count: int = 0) -> list[bytes]:
+        """Send some messages, and handle what there is; :returns: the bodies."""
+        for _ in range(count):
+            self.producer.send("T", b"%d" % self.count)
+            self.count += 1
+        reader = self.cluster.member(
+            "g", "T", self.cluster.client(client_id="10.0.7.7@DEFAULT"), start="first",
+            mode="broadcast", offset_folder=self.folder)
+        found: list[bytes] = []
+        while messages := reader.take(1, 2_000):
+            found += [message.body for message in messages]
+            self.cluster.advance(6_000)
+        reader.close()
+        return found
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        [path] = self.folder.rglob("offsets.json")
+        return path
+
+    def test_all_queues_are_kept(self) -> None:
+        """Also those that had nothing to commit the last time."""
+        self.assertEqual(self.read_all(), [])
+        table = OffsetTable.decode_reply(self.path.read_bytes()).offset_table
+        self.assertEqual(sorted(table.values()), [3, 3])
+        self.assertEqual(self.read_all(1), [b"6"])
+        self.assertEqual(self.read_all(), [])
+
+    def test_a_damaged_file_is_replaced_by_its_backup(self) -> None:
+        """Some messages come again, and none is lost."""
+        for damage in DAMAGES:
+            self.path.write_bytes(damage)
+            found = self.read_all(1)
+            self.assertIn(b"%d" % (self.count - 1), found, damage)
+            self.assertLess(len(found), 4, damage)
+            self.assertEqual(self.read_all(), [], damage)
+
+    def test_two_damaged_files_are_named(self) -> None:
+        """Nothing is read, because no number would be right; it goes on once they are removed."""
+        backup = Path(f"{self.path}.bak")
+        self.path.write_bytes(b"{")
+        backup.write_bytes(b"}")
+        with self.assertLogs("twistmq.client", "WARNING") as logs:
+            self.assertEqual(self.read_all(1), [])
+        self.assertIn(str(self.path), logs.output[0])
+        self.assertIn("backup", logs.output[0])
+        self.assertEqual(self.path.read_bytes(), b"{")
+        self.path.unlink()
+        backup.unlink()
+        self.assertEqual(len(self.read_all()), 7)
