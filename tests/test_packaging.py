@@ -34,10 +34,6 @@ EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "select
 #: Modules of the broker whose names plugins may use.
 PUBLIC = {"twistmq.broker.api", "twistmq.broker.testing", *(
     f"twistmq.broker.api.{path.stem}" for path in (ROOT / "broker/api").glob("[a-z]*.py"))}
-#: All that the client uses of the other folders.
-USED_BY_CLIENT = ("twistmq.protocol",)
-#: Modules of the client that run a broker, for tests.
-CLIENT_WITH_BROKER = {f"client/testing/{name}.py" for name in ("cluster", "network", "servers")}
 #: Modules of the client's core that ask which process this is: ids of a child are its own.
 CORE_WITH_IDENTITY = {"unique_id.py"}
 #: Modules of the store that are more than formats.
@@ -224,43 +220,12 @@ class ImportTests(SynchronousTestCase):
                                 check=True).stdout
         self.assertEqual(output.strip(), "[]")
 
-    def test_the_kernel_imports_no_plugin(self) -> None:
-        """The kernel knows no feature by name."""
-        plugins = tuple(f"twistmq.{folder}" for folder in FOLDERS
-                        if folder not in ("broker", "client"))
-        wrong = [(str(path.relative_to(ROOT)), name) for path in sources("broker")
-                 for name in imports(path) if within(name, plugins)]
-        self.assertEqual(wrong, [])
-
-    def test_the_client_uses_little_of_the_broker(self) -> None:
-        """The client is what a program without a broker installs: it needs msgspec only."""
-        wrong = [(str(path.relative_to(ROOT)), name) for path in sources("client")
-                 for name in imports(path) if within(name, ("twistmq",))
-                 and not within(name, ("twistmq.client", *USED_BY_CLIENT))
-                 and str(path.relative_to(ROOT)) not in CLIENT_WITH_BROKER]
-        self.assertEqual(wrong, [])
-
     def test_the_core_of_the_client_is_sans_io(self) -> None:
         """The core is given bytes, times and random numbers, and knows no event loop."""
         wrong = [(str(path.relative_to(ROOT)), name) for path in sources("client/core")
                  for name in imports(path, at_run_time=True)
                  if within(name, (*EDGE_MODULES, "twisted", "pluggy", "click"))
                  and not (path.name in CORE_WITH_IDENTITY and name in ("os", "threading"))]
-        self.assertEqual(wrong, [])
-
-    def test_plugins_use_the_broker_only(self) -> None:
-        """Plugins know neither the edge nor each other; bridge and client may know traces."""
-        wrong = []
-        for path in sources(*FOLDERS[1:]):
-            if str(path.relative_to(ROOT)) in CLIENT_WITH_BROKER:
-                continue
-            own = path.relative_to(ROOT).parts[0]
-            used = USED_BY_CLIENT if own == "client" else ()
-            allowed = {own, "broker", *(["client", "trace"] if own == "spark_bridge" else [])}
-            wrong += [(str(path.relative_to(ROOT)), name) for name in imports(path)
-                      if within(name, ("twistmq.broker.edge", "twistmq.broker.net"))
-                      or (name.startswith("twistmq.") and name.split(".")[1] not in allowed
-                          and not within(name, used))]
         self.assertEqual(wrong, [])
 
 

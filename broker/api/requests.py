@@ -29,7 +29,7 @@ from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = [
     "BroadcastClient",

@@ -28,13 +28,13 @@ from twistmq.broker.namesrv.registration import (
     why_refused,
 )
 from twistmq.broker.namesrv.route_tables import BrokerKey, BrokerLive, RouteTables
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.protocol.bodies import DataVersion, QueueData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.protocol.limits import ROUTE_TEXT_SIZE_MAX
+from twistmq.protocol.run_to_completion import run_to_completion
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

@@ -25,7 +25,6 @@ from twistmq.broker.namesrv.route_views import (
 )
 from twistmq.broker.remoting.long_answers import LongAnswers, Work
 from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.protocol.bodies import (
     GetBrokerMemberGroupResponseBody,
     TopicList,
@@ -40,6 +39,7 @@ from twistmq.protocol.headers.namesrv import (
     GetRouteInfoRequestHeader,
     GetTopicsByClusterRequestHeader,
 )
+from twistmq.protocol.run_to_completion import run_to_completion
 from twistmq.protocol.topic_names import APPLY_TOPIC_SUGGESTION
 
 __all__ = ["RouteRequests", "ZonedGetRouteInfoRequestHeader"]

@@ -37,9 +37,9 @@ from twistmq.broker.constants import (
     ROUTE_ROW_BYTES,
 )
 from twistmq.broker.namesrv.room import RouteRoom, host_of
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.protocol.bodies import BrokerData, DataVersion, QueueData, TopicQueueMappingInfo
 from twistmq.protocol.flags import PERM_READ, PERM_WRITE
+from twistmq.protocol.run_to_completion import run_to_completion
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from twistmq.broker.namesrv.route_tables import PART_COUNT, BrokerKey, RouteTables
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.protocol.bodies import (
     BrokerData,
     BrokerMemberGroup,
@@ -19,6 +18,7 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.flags import MASTER_ID, PERM_WRITE
 from twistmq.protocol.limits import FILTER_SERVERS_MAX
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["LONG_COUNT", "RouteViews", "filter_by_zone"]
 

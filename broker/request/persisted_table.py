@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Protocol
 
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.protocol.bodies import Body
 from twistmq.protocol.json_writer import join_pretty_rows, pretty_rows
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["FileRows", "Persistable", "SavedTable", "Saving", "with_rows"]
 

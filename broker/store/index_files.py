@@ -19,12 +19,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.constants import INDEX_LOST_BYTES_MAX
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.index_tail import IndexTail, item_hash, unknown_time
 from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.protocol.errors import StoreError
 from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["IndexFiles", "index_file_name"]
 

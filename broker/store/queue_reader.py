@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET, BatchQueue
 from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
@@ -30,6 +29,7 @@ from twistmq.broker.store.settings import StoreSettings
 from twistmq.protocol.errors import StoreDamaged
 from twistmq.protocol.properties import index_keys
 from twistmq.protocol.record import decode_record
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["QueueReader"]
 

@@ -28,13 +28,13 @@ from twistmq.broker.constants import (
     QUEUE_TAIL_LEAST_BYTES,
     QUEUE_TAILS_URGENT_BYTES,
 )
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_sync import QueueSync
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.protocol.errors import StoreDamaged, StoreError
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["Upkeep"]
 

@@ -27,10 +27,10 @@ from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.kernel.kernel import Kernel
-from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import tls_client_options, tls_enabled
 from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.testing.raw_client import RawClient
+from twistmq.tools.client_tls import ssl_context
 
 __all__ = [
     "ReactorThread", "RunningBroker", "ServedAddresses", "running_broker", "up_service"]

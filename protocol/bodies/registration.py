@@ -31,6 +31,7 @@ from twistmq.protocol.bodies.topic import (
 from twistmq.protocol.errors import WireError
 from twistmq.protocol.frame import FRAME_SIZE_MAX
 from twistmq.protocol.limits import DATA_VERSION_SIZE_MAX, FILTER_SERVERS_MAX, ROUTE_TEXT_SIZE_MAX
+from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["MAPPING_VERSION_MIN", "REGISTRATION_SIZE_MAX", "RegisterBrokerBody",
            "decoding_topics"]
@@ -92,9 +93,6 @@ class RegisterBrokerBody(Body):
         :raises WireError: when it does not inflate, inflates to more than
             REGISTRATION_SIZE_MAX, or a part of it is not what it should be.
         """
-        # A client, which reads no registration, does not load it.
-        from twistmq.broker.scheduling.run_to_completion import run_to_completion
-
         return run_to_completion(cls.decoding(data, compressed, broker_version))
 
     @classmethod

@@ -8,7 +8,6 @@ from typing import TypeVar
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.request.topic_config import TopicConfigTable
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
@@ -20,6 +19,7 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import WireError
+from twistmq.protocol.run_to_completion import run_to_completion
 
 T = TypeVar("T")
 

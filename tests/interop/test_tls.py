@@ -20,10 +20,10 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
-from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
 from twistmq.client.blocking.connection import Connection
 from twistmq.protocol.codes import RequestCode
+from twistmq.tools.client_tls import ssl_context
 
 TOPIC: Final = "ByTls"
 #: Messages that show that it works; a new topic has four queues.

@@ -25,7 +25,7 @@ from twistmq.broker.testing.store import StoreBox, message
 from twistmq.tools.command_line import main
 
 _MAIN = "from twistmq.tools.command_line import main; raise SystemExit(main())"
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "store" / "5.3.3"
 
 
 def call(*arguments: str) -> tuple[int, str, str]:

@@ -292,8 +292,8 @@ def _tls(file: str | None) -> ssl.SSLContext:
     """The TLS settings of connections; :param file: None: where tls.config.file is by default."""
     from twistmq.broker.config.setting_rows import broker_rows
     from twistmq.broker.config.settings import Settings
-    from twistmq.broker.net.client_tls import ssl_context
     from twistmq.broker.net.tls_options import tls_client_options
+    from twistmq.tools.client_tls import ssl_context
 
     return ssl_context(tls_client_options(Settings.load(
         broker_rows(), None, {} if file is None else {"tls.config.file": file})))

@@ -19,28 +19,32 @@ __all__ = ["SHOWN", "Member", "ShownType", "shown_types"]
 
 #: Module and classes, in the order of the page.
 SHOWN: Final = (
-    ("config.settings", ("Setting", "SettingCheck")),
-    ("remoting.messages", ("RequestHandler",)), ("remoting.request", ("Request",)),
-    ("remoting.messages", ("Reply", "Channel")),
-    ("scheduling.periodic", ("PeriodicTask",)),
-    ("request.synced_table", ("SyncedTable",)),
-    ("store.config_file", ("ConfigFile",)),
-    ("store.inspect.plugin_files", ("PluginFiles", "FilesCheck")),
-    ("store.inspect.layout", ("StoreFiles",)),
-    ("store.inspect.report", ("Report",)),
-    ("request.send_context", ("SendBatch",)),
-    ("wire.record", ("MessageRecord",)),
-    ("request.consume_context", ("ConsumeContext",)),
-    ("request.client_table", ("ClientChange", "Client")),
-    ("wire.bodies.topic", ("TopicConfigSerializeWrapper",)),
-    ("observe.metrics", ("MetricFamily", "Histogram")),
-    ("observe.supervisor_pages", ("SupervisorPages", "BrokerPages", "PageAnswer")),
-    ("interfaces", ("IAccessValidator", "IFilterLanguage", "IConsumerFilters",
-                    "ITransactionService", "IFlowControl", "IBroadcastOffsets")),
-    ("plugin.protocols", ("Broker", "NameServer")),
+    ("broker.config.settings", ("Setting", "SettingCheck")),
+    ("broker.remoting.messages", ("RequestHandler",)),
+    ("broker.remoting.request", ("Request",)),
+    ("broker.remoting.messages", ("Reply", "Channel")),
+    ("broker.scheduling.periodic", ("PeriodicTask",)),
+    ("broker.plugin.synced_table", ("SyncedTable",)),
+    ("broker.store.config_file", ("ConfigFile",)),
+    ("broker.store.inspect.plugin_files", ("PluginFiles", "FilesCheck")),
+    ("broker.store.inspect.layout", ("StoreFiles",)),
+    ("broker.store.inspect.report", ("Report",)),
+    ("broker.request.send_context", ("SendBatch",)),
+    ("protocol.record", ("MessageRecord",)),
+    ("broker.request.consume_context", ("ConsumeContext",)),
+    ("broker.request.client_table", ("ClientChange", "Client")),
+    ("protocol.bodies.topic", ("TopicConfigSerializeWrapper",)),
+    ("broker.observe.metrics", ("MetricFamily", "Histogram")),
+    ("broker.observe.supervisor_pages", ("SupervisorPages", "BrokerPages", "PageAnswer")),
+    ("broker.remoting.interfaces", ("IAccessValidator",)),
+    ("broker.plugin.interfaces", ("IFilterLanguage", "IConsumerFilters",
+                                  "ITransactionService")),
+    ("broker.remoting.interfaces", ("IFlowControl",)),
+    ("broker.plugin.interfaces", ("IBroadcastOffsets",)),
+    ("broker.plugin.protocols", ("Broker", "NameServer")),
 )
 _PARAM: Final = re.compile(r":param (\w+): (.+?)(?=\n\s*(?::|\n|$)|$)", re.DOTALL)
-_FOLDER: Final = Path(__file__).resolve().parents[1]
+_FOLDER: Final = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class ShownType:
 
 def public_modules() -> Iterator[tuple[str, str, list[str]]]:
     """The modules whose names plugins may use: name, first line of the docstring, ``__all__``."""
-    for path in sorted((_FOLDER / "api").glob("*.py")):
+    for path in sorted((_FOLDER / "broker/api").glob("*.py")):
         name = "twistmq.broker.api" + ("" if path.stem == "__init__" else f".{path.stem}")
         module = import_module(name)
         yield name, (module.__doc__ or "").split("\n")[0], module.__all__

@@ -16,7 +16,6 @@ from tests.certificates import Authority
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls import TlsClient
 from twistmq.broker.net.tls_options import tls_client_options
 from twistmq.broker.plugin.hooks import Hooks
@@ -26,6 +25,7 @@ from twistmq.broker.testing.raw_client import RawClient
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RemotingConnectError, RemotingError, RemotingSendError
 from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from twistmq.tools.client_tls import ssl_context
 
 
 class TlsServicesCase(BrokerTestCase):

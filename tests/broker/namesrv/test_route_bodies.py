@@ -11,7 +11,6 @@ from twistmq.broker.namesrv import route_bodies, route_views
 from twistmq.broker.namesrv.route_bodies import route_body, topic_list_body
 from twistmq.broker.namesrv.route_views import LONG_COUNT
 from twistmq.broker.remoting.messages import Handled, Reply
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.name_server import (
     PortlessNameServer,
     StillChannel,
@@ -27,6 +26,7 @@ from twistmq.protocol.bodies import (
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError, ReplyTooLong
 from twistmq.protocol.flags import UNIT_SUB
+from twistmq.protocol.run_to_completion import run_to_completion
 
 BROKERS = 700
 #: More turns than anything here takes.

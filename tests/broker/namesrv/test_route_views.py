@@ -12,10 +12,10 @@ from twistmq.broker.namesrv.route_views import (
     RouteViews,
     filter_by_zone,
 )
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.name_server import make_registration
 from twistmq.protocol.bodies import TopicQueueMappingInfo, TopicRouteData
 from twistmq.protocol.flags import UNIT, UNIT_SUB
+from twistmq.protocol.run_to_completion import run_to_completion
 
 MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 

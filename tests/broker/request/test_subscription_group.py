@@ -13,7 +13,6 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.request import subscription_group
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable, row_size
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.protocol.bodies import (
@@ -26,6 +25,7 @@ from twistmq.protocol.bodies.group import CustomizedRetryPolicy
 from twistmq.protocol.bodies.rows import map_row
 from twistmq.protocol.errors import RequestRefused, StoreDamaged
 from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.run_to_completion import run_to_completion
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/subscriptionGroup.json"

@@ -6,13 +6,13 @@ from twisted.internet.defer import Deferred, execute, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreFull
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store import index_files as index_files_module
 from twistmq.broker.store.index_files import IndexFiles, index_file_name
 from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM, SLOT, item_hash
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.protocol.errors import StoreError
 from twistmq.protocol.properties import java_string_hash
+from twistmq.protocol.run_to_completion import run_to_completion
 
 PREFIX = java_string_hash("T#")
 NOW_MS = 1_700_000_000_123

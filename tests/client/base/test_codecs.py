@@ -42,7 +42,7 @@ from twistmq.protocol.record import (
 
 #: The packages of the extra.
 PACKAGES: Final = ("lz4", "backports", "compression.zstd")
-GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden" / "client"
+GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden" / "client"
 FLAGS: Final = {"zlib": SYS_COMPRESSION_ZLIB, "lz4": SYS_COMPRESSION_LZ4,
                 "zstd": SYS_COMPRESSION_ZSTD}
 

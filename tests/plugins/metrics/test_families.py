@@ -7,12 +7,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.kernel_case import count_any, count_put
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.request.client_table import Client
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins.metrics import broker_families, lag_families, process_families
 from twistmq.protocol.bodies import ConsumerData, ConsumeType, SubscriptionData
 from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.run_to_completion import run_to_completion
 
 Values = dict[str, dict[tuple[str, ...], object]]
 

@@ -9,7 +9,6 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import A, B, item, part_lists
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.plugins.static_topic import table
@@ -18,6 +17,7 @@ from twistmq.plugins.static_topic.table import QueueMappings
 from twistmq.protocol.bodies import DataVersion, TopicConfigSerializeWrapper
 from twistmq.protocol.errors import StoreDamaged, WireError
 from twistmq.protocol.json_writer import encode_pretty_row
+from twistmq.protocol.run_to_completion import run_to_completion
 
 PATH = "/store/config/topicQueueMapping.json"
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/static-topic/topicQueueMapping.json"

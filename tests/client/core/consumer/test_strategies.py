@@ -26,7 +26,7 @@ from twistmq.client.core.consumer.strategies import (
 )
 from twistmq.protocol.bodies import MessageQueue
 
-GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden" / "client"
+GOLDEN: Final = Path(__file__).resolve().parents[3] / "golden" / "client"
 #: The seed of the orders in which lists are given.
 SEED: Final = 1
 

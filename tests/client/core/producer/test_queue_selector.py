@@ -22,7 +22,7 @@ from twistmq.client.core.producer.queue_selector import (
 )
 from twistmq.protocol.bodies import MessageQueue
 
-GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden" / "client"
+GOLDEN: Final = Path(__file__).resolve().parents[3] / "golden" / "client"
 
 
 def queues_of(*brokers: str, topic: str = "T", each: int = 4) -> list[MessageQueue]:

@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.certificates import Authority
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
+from twistmq.tools.client_tls import ssl_context
 
 
 class ContextTests(SynchronousTestCase):

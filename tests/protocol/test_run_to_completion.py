@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
+from twistmq.protocol.run_to_completion import run_to_completion
 
 
 class PausesTests(SynchronousTestCase):

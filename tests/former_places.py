@@ -1,0 +1,14 @@
+"""The modules that only say where their contents are now, and where that is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FORMER_PLACES"]
+
+FORMER_PLACES: Final = {
+    "broker/wire.py": "twistmq.protocol",
+    "broker/codes.py": "twistmq.protocol.codes",
+    "broker/topic_names.py": "twistmq.protocol.topic_names",
+    "trace/records.py": "twistmq.protocol.trace_records",
+}
