@@ -19,10 +19,10 @@ from tests.interop.servers import wait_until
 from tests.spark_bridge.cluster import Cluster, cluster
 from tests.spark_bridge.test_stream_source import Driver, as_json
 from tests.spark_bridge.topics import pa, schema_of
-from twistmq.protocol.codes import RequestCode
-from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.client import Client, Message, Producer
 from twistmq.plugins.static_topic.admin_commands import update_static_topic
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.spark_bridge import availability, queue_reader
 from twistmq.spark_bridge.availability import Patience, StillAway
 from twistmq.spark_bridge.data_loss import DataLoss
