@@ -7,8 +7,9 @@ program loads what it uses: a command that asks one question needs no consumer.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from twistmq.protocol.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from twistmq.client.base.errors import (
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         NotAssigned,
         NotSafe,
         OptionError,
+        ProtocolError,
         ReceiptExpired,
         Rejected,
         RemotingConnectError,
@@ -57,7 +59,8 @@ __all__ = [
     "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
     "Credentials", "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
     "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "PopConsumer",
-    "Producer", "PullConsumer", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
+    "Producer", "ProtocolError",
+    "PullConsumer", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
     "Rejected", "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
     "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
     "TopicMissing", "Undecodable", "Unsupported", "sql",
@@ -70,7 +73,8 @@ _MODULES: Final = {
     "twistmq.client.core.consumer.subscriptions": ["Sql", "sql"],
     "twistmq.client.base.errors": [
         "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute", "NotAssigned",
-        "NotSafe", "OptionError", "ReceiptExpired", "Rejected", "RemotingConnectError",
+        "NotSafe", "OptionError", "ProtocolError", "ReceiptExpired", "Rejected",
+        "RemotingConnectError",
         "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused",
         "RequestTimeout", "SendFailed", "TopicMissing", "Undecodable", "Unsupported"],
     "twistmq.client.base.handlers": ["COMMIT", "ROLLBACK", "UNKNOWN", "Dead", "Decision", "Retry"],
@@ -81,13 +85,5 @@ _MODULES: Final = {
     "twistmq.client.base.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
 }
-_PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name when it is first used."""
-    module = _PLACES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(module), name)
-    return value
+__getattr__, __dir__ = lazy_exports(
+    __name__, {name: module for module, names in _MODULES.items() for name in names})

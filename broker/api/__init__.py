@@ -14,8 +14,9 @@ members, and a test may give it an object of its own.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from twistmq.protocol.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from twistmq.broker import hookimpl
@@ -142,9 +143,4 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """:raises AttributeError: when the name is not public."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -17,12 +17,15 @@
       Undecodable               a body cannot be decompressed or decoded
       NotAssigned               the queue is not this consumer's
       ReceiptExpired            a popped message is not this consumer's any more
-      RequestTimeout            no reply to a request-reply in time
+      RequestTimeout            no reply to a request-reply in time; a ``TimeoutError``
+      RemotingError             a request got no response
+        RemotingConnectError    no connection could be made
+        RemotingSendError       the connection was lost before the response came
+        RemotingTimeout         no response came in time; a ``TimeoutError``
+      ProtocolError             a server's response is not what the protocol says
 
-A lost connection, a failed connect and a reply that does not come are ``RemotingSendError``,
-``RemotingConnectError`` and ``RemotingTimeout`` of ``twistmq.protocol.errors``; the last part of
-this tree. They are errors of the client as well as the broker: catch :class:`ClientError` and
-``RemotingError``, or their common base ``BrokerError``.
+``except ClientError`` catches every error that the client raises. The last two also have the type
+of the same name, and ``WireError``, of ``twistmq.protocol.errors``, which servers use.
 
 Source: MQClientException, MQBrokerException, RemotingException @5.3.3; client notes 2.4.
 """
@@ -33,24 +36,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from twistmq.protocol import errors as protocol
 from twistmq.protocol.codes import ResponseCode
-from twistmq.protocol.errors import (
-    BrokerError,
-    RemotingConnectError,
-    RemotingError,
-    RemotingSendError,
-    RemotingTimeout,
-)
-from twistmq.protocol.errors import RequestRefused as Refused
+from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from twistmq.client.base.answers import SendResult
 
 __all__ = [
     "Attempt", "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute",
-    "NotAssigned", "NotSafe", "OptionError", "ReceiptExpired", "Rejected", "RemotingConnectError",
-    "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
-    "SendFailed", "TopicMissing", "Undecodable", "Unsupported", "refusal",
+    "NotAssigned", "NotSafe", "OptionError", "ProtocolError", "ReceiptExpired", "Rejected",
+    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "RequestRefused", "RequestTimeout", "SendFailed", "TopicMissing", "Undecodable",
+    "Unsupported", "client_error", "refusal",
 ]
 
 
@@ -83,7 +81,7 @@ class Full(ClientError):
     retriable = True
 
 
-class RequestRefused(ClientError, Refused):
+class RequestRefused(ClientError, protocol.RequestRefused):
     """A server answered a request with an error.
 
     :param code: the response code.
@@ -111,6 +109,26 @@ class Busy(RequestRefused):
 
 class Unsupported(RequestRefused):
     """The server does not know the request."""
+
+
+class RemotingError(ClientError, protocol.RemotingError):
+    """A request got no response."""
+
+
+class RemotingConnectError(RemotingError, protocol.RemotingConnectError):
+    """No connection to the address could be made."""
+
+
+class RemotingSendError(RemotingError, protocol.RemotingSendError):
+    """The connection was lost before the response came."""
+
+
+class RemotingTimeout(RemotingError, protocol.RemotingTimeout, TimeoutError):
+    """The address did not respond within the time allowed."""
+
+
+class ProtocolError(ClientError, protocol.WireError):
+    """A server's response is not what the protocol says."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -171,7 +189,7 @@ class ReceiptExpired(ClientError):
     """
 
 
-class RequestTimeout(ClientError):
+class RequestTimeout(ClientError, TimeoutError):
     """No consumer replied to a request message in time."""
 
     retriable = True
@@ -202,3 +220,16 @@ def refusal(code: int, remark: str | None, address: str) -> RequestRefused:
     if len(text) > REMARK_MAX:
         text = f"{text[:REMARK_MAX]}... ({len(text)} characters)"
     return kind(code, f"{address} answered {code}: {text}")
+
+
+def client_error(error: BaseException) -> BaseException:
+    """The error that a program gets for one of the core, whose decoders are those of servers."""
+    if not isinstance(error, BrokerError) or isinstance(error, ClientError):
+        return error
+    if isinstance(error, protocol.RequestRefused):
+        return _BY_CODE.get(error.response_code, RequestRefused)(error.response_code, str(error))
+    if isinstance(error, protocol.WireError):
+        return ProtocolError(str(error))
+    if isinstance(error, protocol.MessageIllegal | protocol.StoreDamaged):
+        return Undecodable(str(error))
+    return ClientError(str(error))

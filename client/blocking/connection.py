@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
+from twistmq.client.base.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
 from twistmq.client.core.connection.link import Link, Outcome, Request
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.command import RemotingCommand, encode_request
-from twistmq.protocol.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
 from twistmq.protocol.frame import JSON
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.signature import Credentials

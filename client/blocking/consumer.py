@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,21 +76,23 @@ class Consumer(BlockingMember[T]):
         super()._join(parts, group, topics, build)
         #: The time of a close that a handler asked for: the end of the run closes.
         self._close_later: float | None = None
-        #: Messages of iterations that are acknowledged and not told to the engine yet.
-        self._finished: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
+        #: Messages that iterations finished, of which the engine is not told yet.
+        self._finished: deque[ReceivedMessage[T]] = deque()
         self.client.core.on_close.append(self._client_closed)
         self.client.loop.before_end.add(self._finish)
         self._handling = Handling(
             self.member, parts.options.get("undecodable", "retry"),
-            Results(self.member, self._post).post)
+            Results(self.member, self._post).post,
+            acknowledges=parts.options.get("auto_acknowledge", True))
 
     # --- iteration
 
     def __iter__(self) -> Iterator[ReceivedMessage[T]]:
-        """Messages, one after the other; the next one acknowledges the one before.
+        """Iterate over messages; asking for the next one acknowledges the one before.
 
-        Leaving the loop, by ``break`` or an error, lets the last message come again. So does a
-        close in the loop.
+        A loop that is left early, by ``break`` or by an error, has not acknowledged its last
+        message, unless the program called :meth:`acknowledge`: that message is delivered again.
+        The same holds for a close in the loop.
         """
         self._check_open()
         taken: deque[tuple[Held[T], ReceivedMessage[T]]] = deque()
@@ -106,20 +108,41 @@ class Consumer(BlockingMember[T]):
                     continue
                 held, message = taken[0]
                 if message.lost:
-                    self._post(self._release, [taken.popleft()])
-                elif self._handling.is_decodable(held, message):
+                    self._post(self._handling.release, [message])
+                    taken.popleft()
+                elif not self._handling.is_decodable(held, message):
+                    taken.popleft()
+                elif self._handling.acknowledges:
                     yield message
                     if taken:
-                        self._finished.append(taken[0])
+                        self._finished.append(message)
                         taken.popleft()
                 else:
                     taken.popleft()
+                    yield message
             self._check_client()
         finally:
             turn.end()
             is_over.set()
             self._finish()
             self._give_back(taken)
+
+    def acknowledge(
+        self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
+    ) -> None:
+        """Say that messages of an iteration were processed, in any order.
+
+        The loop may go on or end afterwards. A program that processes several messages at once
+        makes the consumer with ``auto_acknowledge=False``, so that the loop itself acknowledges
+        none.
+
+        :raises NotAssigned: when a message has its result already, or comes again because its queue
+            is another member's. The other messages are acknowledged.
+        """
+        self._check_open()
+        each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+        self._finish()
+        self.client.loop.run_there(lambda: self._handling.acknowledge(each))
 
     def _take(
         self, taken: deque[tuple[Held[T], ReceivedMessage[T]]], is_over: Flag
@@ -134,6 +157,7 @@ class Consumer(BlockingMember[T]):
             while not self._stopped.is_set() and not is_over.is_set():
                 batch = self.member.take(TAKE)
                 if batch is not None:
+                    self._handling.take(batch)
                     taken.extend((batch.held, message) for message in batch.messages)
                     return True
                 try:
@@ -146,28 +170,20 @@ class Consumer(BlockingMember[T]):
             self._set_stopped()
 
     def _finish(self) -> None:
-        """Tell the engine of the messages that iterations acknowledged."""
-        finished: list[tuple[Held[T], ReceivedMessage[T]]] = []
+        """Tell the engine of the messages that iterations finished."""
+        finished: list[ReceivedMessage[T]] = []
         # The end of the program and an iteration of another thread may both take some.
         with suppress(IndexError):
             while True:
                 finished.append(self._finished.popleft())
         if finished:
-            self._post(self._succeed, finished)
-
-    def _succeed(self, finished: list[tuple[Held[T], ReceivedMessage[T]]]) -> None:
-        for held, messages in _by_queue(finished):
-            self.member.succeed(held, messages)
+            self._post(self._handling.succeed, finished)
 
     def _give_back(self, taken: deque[tuple[Held[T], ReceivedMessage[T]]]) -> None:
         """Let the messages of a line wait again, because its iteration ends."""
-        left = list(taken)
+        left = [message for _, message in taken]
         taken.clear()
-        self._post(self._release, left)
-
-    def _release(self, left: Iterable[tuple[Held[T], ReceivedMessage[T]]]) -> None:
-        for held, messages in _by_queue(left):
-            self.member.release(held, messages)
+        self._post(self._handling.release, left)
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         self.client.loop.post(function, *arguments)
@@ -300,17 +316,5 @@ class Consumer(BlockingMember[T]):
         with suppress(ValueError):
             self.client.core.on_close.remove(self._client_closed)
         self.client.loop.before_end.discard(self._finish)
+        self._post(self._handling.release_all)
         self._leave(lambda: self.member.close(timeout_s * 1000))
-
-
-def _by_queue(
-    pairs: Iterable[tuple[Held[T], ReceivedMessage[T]]],
-) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
-    """Messages of neighbours of one queue together."""
-    found: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
-    for held, message in pairs:
-        if found and found[-1][0] is held:
-            found[-1][1].append(message)
-        else:
-            found.append((held, [message]))
-    return found

@@ -31,6 +31,7 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from twistmq.client.base.errors import client_error
 from twistmq.client.shell.flag import Flag
 
 if TYPE_CHECKING:
@@ -371,7 +372,7 @@ def running_future() -> ThreadFuture[T]:
 def finish(future: ThreadFuture[T], outcome: T | Exception) -> None:
     """End a future by a result or an error."""
     if isinstance(outcome, Exception):
-        future.set_exception(outcome)
+        future.set_exception(client_error(outcome))
     else:
         future.set_result(outcome)
 

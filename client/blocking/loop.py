@@ -22,12 +22,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twistmq.client.base.errors import Closed, ForkedError
+from twistmq.client.base.errors import Closed, ForkedError, client_error
 from twistmq.client.blocking.sockets import ClientSocket
 from twistmq.client.core.connection.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.shell.flag import Flag
 from twistmq.protocol.addresses import split_address
+from twistmq.protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     import ssl
@@ -124,7 +125,13 @@ class Loop:
             if not outcome:
                 # The caller was interrupted: the call has no purpose any more.
                 self.post(_cancel, task)
-        return outcome[0].result()
+        try:
+            return outcome[0].result()
+        except BrokerError as error:
+            raised = client_error(error)
+            if raised is error:
+                raise
+            raise raised from error
 
     def run_there(self, function: Callable[[], T]) -> T:
         """Call a function on the thread, and wait for its result.

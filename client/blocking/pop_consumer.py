@@ -75,15 +75,22 @@ class PopConsumer(Consumer[T]):
     def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
     ) -> None:
-        """The program processed messages that it received.
+        """Say that messages were processed: received ones, or those of an iteration.
+
+        See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge` for the latter.
 
         :raises ReceiptExpired: when some were hidden no longer, or have their result already. The
             others are acknowledged.
         :raises RequestRefused, RemotingError: when a broker does not take it.
         """
         self._check_open()
-        each = [messages] if isinstance(messages, ReceivedMessage) else messages
-        self.client.run(lambda: self.member.receiving.acknowledge(each))
+        each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+        self._finish()
+
+        async def acknowledge() -> None:
+            await self.member.receiving.acknowledge(self._handling.succeed_taken(each))
+
+        self.client.run(acknowledge)
 
     def extend(self, message: ReceivedMessage[T], invisible_s: float) -> None:
         """Hide a message that the program received for so long from now on.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from twistmq.client.base.errors import Closed
+from twistmq.client.base.errors import Closed, client_error
 from twistmq.client.base.messages import (
     Message,
     MessageQueue,
@@ -315,6 +315,6 @@ class _Sent(RunningFuture[SendResult]):
         self._room.give(self._size)
         if isinstance(outcome, Exception):
             self._room.failed(self, 1, outcome)
-            self.set_exception(outcome)
+            self.set_exception(client_error(outcome))
         else:
             self.set_result(outcome)

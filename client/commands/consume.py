@@ -238,8 +238,7 @@ class _Away:
 
     def note(self, queue: MessageQueue, error: BrokerError) -> bool:
         """The broker of a queue did not answer; :returns: False when the error is another one."""
-        from twistmq.client.base.errors import NoRoute
-        from twistmq.protocol.errors import RemotingError
+        from twistmq.client.base.errors import NoRoute, RemotingError
 
         if not (isinstance(error, RemotingError | NoRoute) or error.retriable):
             return False

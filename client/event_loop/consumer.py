@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,7 +37,8 @@ class LoopConsumer(LoopMember[C, T]):
     ) -> None:
         super().__init__(parts, build(parts.client.core, group, topics, parts.options))
         self._handling = Handling(
-            self.member, parts.options.get("undecodable", "retry"), self._post)
+            self.member, parts.options.get("undecodable", "retry"), self._post,
+            acknowledges=parts.options.get("auto_acknowledge", True))
         #: The time of a close that a handler asked for: the end of the run closes.
         self._close_later: float | None = None
 
@@ -73,37 +74,62 @@ class LoopConsumer(LoopMember[C, T]):
         return taken[0] if taken else None
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage[T]]:
-        """Messages, one after the other; the next one acknowledges the one before.
+        """Iterate over messages; asking for the next one acknowledges the one before.
 
-        Leaving the loop, by ``break``, an error or a cancellation, lets the last one come again.
-        So does a close in the loop.
+        A loop that is left early, by ``break``, an error or a cancellation, has not acknowledged
+        its last message, unless the program called ``acknowledge``: that message is delivered
+        again. The same holds for a close in the loop.
         """
         await self.start()
+        handling = self._handling
         while (batch := await self._take(TAKE)) is not None:
+            handling.take(batch)
             left = list(batch.messages)
-            turn = Turn(self.member, partial(self._give_back, batch, left))
+            turn = Turn(self.member, partial(self._give_back, left))
             turn.begin()
             try:
                 while left:
                     message = left[0]
                     if message.lost:
-                        self._post(self.member.release, batch.held, [message])
-                    elif self._handling.is_decodable(batch.held, message):
-                        yield message
-                        if not left:
-                            # The consumer was closed in the loop.
-                            return
-                        self._post(self.member.succeed, batch.held, [message])
+                        self._post(handling.release, [message])
+                    elif handling.is_decodable(batch.held, message):
+                        if handling.acknowledges:
+                            yield message
+                            if not left:
+                                # The consumer was closed in the loop.
+                                return
+                            self._post(handling.succeed, [message])
+                        else:
+                            del left[0]
+                            yield message
+                            continue
                     del left[0]
             finally:
                 turn.end()
-                self._give_back(batch, left)
+                self._give_back(left)
 
-    def _give_back(self, batch: Batch[T], left: list[ReceivedMessage[T]]) -> None:
+    def _give_back(self, left: list[ReceivedMessage[T]]) -> None:
         """Let messages wait again, because their iteration ends."""
         if left:
-            self._post(self.member.release, batch.held, list(left))
+            self._post(self._handling.release, list(left))
             left.clear()
+
+    @waits
+    async def acknowledge(
+        self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
+    ) -> None:
+        """Say that messages of an iteration were processed, in any order.
+
+        See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge`.
+
+        :raises NotAssigned: when a message has its result already, or comes again because its queue
+            is another member's. The other messages are acknowledged.
+        """
+        if self._is_closed:
+            raise Closed("the consumer is closed")
+        each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+        self._handling.acknowledge(each)
+        self.client.shell.wake()
 
     @waits
     async def run(
@@ -193,4 +219,5 @@ class LoopConsumer(LoopMember[C, T]):
         for turn in turns:
             if turn.give_back is not None:
                 turn.give_back()
+        self._post(self._handling.release_all)
         await self._leave(self.member.close(timeout_s * 1000))

@@ -67,14 +67,16 @@ class LoopPopConsumer(LoopConsumer[C, T]):
     async def acknowledge(
         self, messages: ReceivedMessage[T] | Sequence[ReceivedMessage[T]]
     ) -> None:
-        """The program processed messages that it received.
+        """Say that messages were processed: received ones, or those of an iteration.
+
+        See :meth:`twistmq.client.blocking.consumer.Consumer.acknowledge` for the latter.
 
         :raises ReceiptExpired: when some were hidden no longer, or have their result already. The
             others are acknowledged.
         :raises RequestRefused, RemotingError: when a broker does not take it.
         """
-        each = [messages] if isinstance(messages, ReceivedMessage) else messages
-        await self._call(self.member.receiving.acknowledge(each))
+        each = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+        await self._call(self.member.receiving.acknowledge(self._handling.succeed_taken(each)))
 
     @waits
     async def extend(self, message: ReceivedMessage[T], invisible_s: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twistmq.client.base.errors import Closed
+from twistmq.client.base.errors import Closed, client_error
 from twistmq.client.core.connection.tasks import Future
 from twistmq.client.core.producer.room import Room
 from twistmq.client.event_loop.driver import Driver, EventLoop
@@ -170,7 +170,7 @@ class Shell(ABC):
             if outcome.error is None:
                 end(outcome.result())
             elif isinstance(outcome.error, Exception):
-                end(outcome.error)
+                end(client_error(outcome.error))
             else:
                 end(Closed("the client is closed"))
 

@@ -71,6 +71,7 @@ class ConsumerArguments(ClientArguments, total=False):
     decode: Callable[[ReceivedMessage[Any]], Any] | None
     undecodable: Literal["retry", "skip", "raise"]
     damaged: Literal["skip", "stop", "deliver"]
+    auto_acknowledge: bool
     on_assigned: Callable[[list[MessageQueue]], object] | None
     on_lost: Callable[[list[MessageQueue]], object] | None
     offset_folder: Path | str | None
@@ -106,6 +107,7 @@ class PopArguments(ClientArguments, total=False):
     cache_bytes_max: int
     decode: Callable[[ReceivedMessage[Any]], Any] | None
     undecodable: Literal["retry", "skip", "raise"]
+    auto_acknowledge: bool
     on_assigned: Callable[[list[MessageQueue]], object] | None
     on_lost: Callable[[list[MessageQueue]], object] | None
     trace: bool

@@ -147,6 +147,9 @@ CONSUMER: Final = (
            'read, as its CRC is wrong: "skip" leaves it out with an error in the log and counts it '
            'in `damaged_count`; "stop" reads no further in its queue; "deliver" hands it over, '
            "marked by `message.damage`", choices=("skip", "stop", "deliver")),
+    Option("auto_acknowledge", ("bool",), True, "asking an iteration for its next message "
+           "acknowledges the one before; without it each message needs `acknowledge`",
+           ""),
     Option("on_assigned", ("object",), None, "is called with the queues that this member got",
            "MessageQueueListener"),
     Option("on_lost", ("object",), None, "is called with the queues that this member lost",
@@ -171,7 +174,8 @@ _POP: Final = (
 #: One that pops takes some of a consumer's, and has some of its own.
 POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
     "order", "start", "strategy", "max_attempts", "consume_timeout_s", "suspend_s",
-    "cache_bytes_max", "decode", "undecodable", "on_assigned", "on_lost", "trace"}))
+    "cache_bytes_max", "decode", "undecodable", "auto_acknowledge", "on_assigned", "on_lost",
+    "trace"}))
 
 
 def values_of(rows: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:

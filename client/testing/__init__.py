@@ -10,8 +10,9 @@ Names are imported when they are first used: ``RecordingProducer`` needs no pack
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from twistmq.protocol.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from twistmq.client.testing.cluster import (
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember", "MemoryProducer",
            "RecordingProducer"]
 
-_MODULES: Final = {
-    "MemoryClient": "cluster", "MemoryCluster": "cluster", "MemoryMember": "cluster",
-    "MemoryPopMember": "cluster", "MemoryProducer": "cluster", "RecordingProducer": "recording",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name when it is first used."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__, __dir__ = lazy_exports(__name__, {
+    name: f"{__name__}.{'recording' if name == 'RecordingProducer' else 'cluster'}"
+    for name in __all__})

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
-from twistmq.client.base.errors import Closed, NoRoute, OptionError, RequestRefused, refusal
+from twistmq.client.base.errors import (
+    Closed,
+    NoRoute,
+    OptionError,
+    RemotingError,
+    RequestRefused,
+    refusal,
+)
 from twistmq.client.base.interceptors import Interceptors
 from twistmq.client.base.namespace import Namespace
 from twistmq.client.core.connection.engine import Connection, Engine
@@ -26,7 +33,7 @@ from twistmq.client.core.connection.tasks import Clock, Future
 from twistmq.protocol.bodies import ConsumerData, HeartbeatData, MessageQueue, ProducerData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.header import CommandHeader
 

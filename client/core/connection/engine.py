@@ -26,12 +26,16 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from twistmq.client.base.errors import Closed
+from twistmq.client.base.errors import (
+    Closed,
+    RemotingConnectError,
+    RemotingSendError,
+    RemotingTimeout,
+)
 from twistmq.client.core.connection.link import Filled, Link, OnReply, Outcome, Request
 from twistmq.client.core.connection.tasks import Clock, Future, Scheduler, Timer
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
 from twistmq.protocol.header import CommandHeader
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from twistmq.client.base.errors import RemotingError, RemotingSendError, RemotingTimeout
 from twistmq.protocol.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -29,7 +30,7 @@ from twistmq.protocol.command import (
     encode_reply,
     encode_request,
 )
-from twistmq.protocol.errors import HeaderError, RemotingError, RemotingSendError, RemotingTimeout
+from twistmq.protocol.errors import HeaderError
 from twistmq.protocol.frame import JSON, FrameDecoder
 from twistmq.protocol.header import CommandHeader, EmptyHeader, ext_fields_of, header_values
 from twistmq.protocol.json_text import RequestTemplate, request_frame

@@ -16,13 +16,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from twistmq.client.base.errors import refusal
+from twistmq.client.base.errors import RemotingConnectError, RemotingError, refusal
 from twistmq.client.core.connection.engine import Engine
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Future
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import RemotingConnectError, RemotingError, WireError
+from twistmq.protocol.errors import WireError
 from twistmq.protocol.header import CommandHeader
 
 __all__ = ["NameServers"]

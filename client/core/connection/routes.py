@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from twistmq.client.base.errors import NoRoute, RequestRefused
+from twistmq.client.base.errors import NoRoute, RemotingError, RequestRefused
 from twistmq.client.core.connection.engine import Engine
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.name_servers import NameServers
@@ -26,7 +26,7 @@ from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.protocol.bodies import MessageQueue, TopicRouteData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError, RemotingError, WireError
+from twistmq.protocol.errors import BrokerError, WireError
 from twistmq.protocol.flags import MASTER_ID, PERM_READ, PERM_WRITE
 from twistmq.protocol.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.protocol.topic_names import TEMPLATE_TOPIC

@@ -10,12 +10,12 @@ Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from twistmq.client.base.errors import OptionError, Undecodable
+from twistmq.client.base.errors import NotAssigned, OptionError, Undecodable
 from twistmq.client.base.handlers import NoResult, failure_level
 from twistmq.client.base.messages import ReceivedMessage
 from twistmq.client.core.consumer.held_queues import Batch, Held
@@ -42,16 +42,87 @@ class Handling(Generic[T]):
 
     :param undecodable: the option: "retry", "skip" or "raise".
     :param post: calls a function of the member with arguments, in the engine.
+    :param acknowledges: whether asking an iteration for its next message acknowledges the one
+        before.
     """
 
     def __init__(
-        self, member: Member[T], undecodable: str, post: Callable[..., object]
+        self, member: Member[T], undecodable: str, post: Callable[..., object], *,
+        acknowledges: bool = True,
     ) -> None:
         self._member = member
         self._undecodable = undecodable
         self._post = post
+        self.acknowledges = acknowledges
         #: Handlers are not called any more.
         self.is_stopped = False
+        #: The messages that iterations took and that have no result yet, by ``id``. Only the engine
+        #: touches it, so that each message gets one result, whoever gives it first: the next step
+        #: of the iteration, :meth:`acknowledge`, or the end of the iteration.
+        self._taken: dict[int, tuple[Held[T], ReceivedMessage[T]]] = {}
+
+    # --- the messages of iterations; all of these are called in the engine
+
+    def take(self, batch: Batch[T]) -> None:
+        """An iteration took a batch."""
+        for message in batch.messages:
+            self._taken[id(message)] = (batch.held, message)
+
+    def succeed(self, messages: Iterable[ReceivedMessage[T]]) -> None:
+        """Iterations went on to their next messages."""
+        for held, each in self._without_result(messages):
+            self._member.succeed(held, each)
+
+    def release(self, messages: Iterable[ReceivedMessage[T]]) -> None:
+        """Iterations ended; those of their messages that have no result wait again."""
+        for held, each in self._without_result(messages):
+            self._member.release(held, each)
+
+    def release_all(self) -> None:
+        """The consumer closes: whatever is not acknowledged comes again."""
+        self.release([message for _, message in self._taken.values()])
+
+    def succeed_taken(
+        self, messages: Sequence[ReceivedMessage[T]]
+    ) -> list[ReceivedMessage[T]]:
+        """Those that iterations took were processed; :returns: the others."""
+        others = [message for message in messages if id(message) not in self._taken]
+        self.succeed(messages)
+        return others
+
+    def acknowledge(self, messages: Sequence[ReceivedMessage[T]]) -> None:
+        """The program says that it processed messages of iterations.
+
+        :raises NotAssigned: when one is not known, or its queue is another member's now. The others
+            are acknowledged.
+        """
+        fault = ""
+        for message in messages:
+            if id(message) not in self._taken:
+                fault = (f"{message!r}: no iteration of this consumer handed it out, or it has its "
+                         "result already")
+            elif message.lost:
+                fault = f"{message!r}: its queue is not this consumer's any more, so it comes again"
+        self.succeed(message for message in messages if not message.lost)
+        if fault:
+            raise NotAssigned(fault)
+
+    def _without_result(
+        self, messages: Iterable[ReceivedMessage[T]]
+    ) -> list[tuple[Held[T], list[ReceivedMessage[T]]]]:
+        """Take out those that have no result yet; neighbours of one queue are together."""
+        found: list[tuple[Held[T], list[ReceivedMessage[T]]]] = []
+        for message in messages:
+            pair = self._taken.pop(id(message), None)
+            if pair is None:
+                continue
+            if found and found[-1][0] is pair[0]:
+                found[-1][1].append(message)
+            else:
+                found.append((pair[0], [message]))
+        return found
+
+    # --- handlers
 
     def is_decodable(self, held: Held[T], message: ReceivedMessage[T]) -> bool:
         """Whether a handler gets a message: it has a value, or is handed over as damaged.
@@ -69,9 +140,13 @@ class Handling(Generic[T]):
                 raise
             log.warning("%s", error)
             end = self._member.succeed if self._undecodable == "skip" else self._member.fail
-            self._post(end, held, [message])
+            self._post(self._end, end, held, message)
             return False
         return True
+
+    def _end(self, end: Callable[..., object], held: Held[T], message: ReceivedMessage[T]) -> None:
+        self._taken.pop(id(message), None)
+        end(held, [message])
 
     @property
     def size(self) -> int:

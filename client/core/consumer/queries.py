@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twistmq.client.base.errors import Closed, NoRoute
+from twistmq.client.base.errors import Closed, NoRoute, RemotingError
 from twistmq.client.base.messages import PullResult
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.link import Outcome
@@ -15,7 +15,7 @@ from twistmq.client.core.connection.tasks import Future
 from twistmq.client.core.consumer.pull_request import pull_header, pull_result
 from twistmq.protocol.bodies import ClusterInfo, KVTable, MessageQueue, TopicList, TopicRouteData
 from twistmq.protocol.codes import RequestCode, ResponseCode
-from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers import offset as offsets
 from twistmq.protocol.headers.pull import PullMessageRequestHeader
 

@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from twistmq.client.base.errors import Closed, NoRoute, RequestRefused, refusal
+from twistmq.client.base.errors import Closed, NoRoute, RemotingError, RequestRefused, refusal
 from twistmq.client.core.connection.engine import Connection
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.routes import Route
@@ -37,7 +37,7 @@ from twistmq.client.core.consumer.window import QueueWindow
 from twistmq.protocol.bodies import GetConsumerListByGroupResponseBody, MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers import offset as headers
 from twistmq.protocol.headers.client import (
     GetConsumerListByGroupRequestHeader,

@@ -23,14 +23,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from twistmq.client.base.errors import NoRoute, ReceiptExpired, Unsupported, refusal
+from twistmq.client.base.errors import NoRoute, ReceiptExpired, RemotingError, Unsupported, refusal
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.core.pop.popped_message import PoppedMessage
 from twistmq.client.core.pop.receipts import batch_of
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.pop import (
     AckMessageRequestHeader,

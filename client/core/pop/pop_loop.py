@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from twistmq.client.base.errors import NoRoute, RequestRefused, Unsupported, refusal
+from twistmq.client.base.errors import NoRoute, RemotingError, RequestRefused, Unsupported, refusal
 from twistmq.client.base.received_message import DamagedMessage
 from twistmq.client.core.connection.tasks import Future, Task
 from twistmq.client.core.consumer.fetcher import UNKNOWN_GROUP
@@ -38,7 +38,7 @@ from twistmq.client.core.pop.receipts import popped_messages
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError, RemotingError
+from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from twistmq.client.base.errors import (
     Closed,
     NoRoute,
     OptionError,
+    RemotingError,
     RequestRefused,
     RequestTimeout,
     SendFailed,
@@ -37,7 +38,6 @@ from twistmq.client.core.producer.sender import RETRY_CODES, Sender, is_busy
 from twistmq.protocol.addresses import split_address
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import RemotingError
 from twistmq.protocol.headers.send import ReplyMessageRequestHeader
 from twistmq.protocol.properties import (
     CLUSTER,

@@ -42,6 +42,10 @@ from twistmq.client.base.errors import (
     NoRoute,
     NotSafe,
     OptionError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendError,
+    RemotingTimeout,
     RequestRefused,
     SendFailed,
     Unsupported,
@@ -59,14 +63,7 @@ from twistmq.client.core.producer.queue_selector import Choice, RoundRobin, by_h
 from twistmq.protocol.bodies import MessageQueue, ProducerData
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import (
-    BrokerError,
-    HeaderError,
-    RemotingConnectError,
-    RemotingError,
-    RemotingSendError,
-    RemotingTimeout,
-)
+from twistmq.protocol.errors import BrokerError, HeaderError
 from twistmq.protocol.header import request_template
 from twistmq.protocol.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader

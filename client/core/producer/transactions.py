@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from twistmq.client.base.errors import Busy, NoRoute, NotSafe, OptionError
+from twistmq.client.base.errors import Busy, NoRoute, NotSafe, OptionError, RemotingError
 from twistmq.client.base.handlers import Decision
 from twistmq.client.base.messages import Message, MessageQueue, ReceivedMessage, SendResult
 from twistmq.client.core.connection.client import ClientCore
@@ -29,7 +29,6 @@ from twistmq.client.core.producer.outgoing import Outgoing
 from twistmq.client.core.producer.sender import Sender
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import RemotingError
 from twistmq.protocol.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
