@@ -85,5 +85,6 @@ _MODULES: Final = {
     "twistmq.client.base.messages": [
         "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
 }
-__getattr__, __dir__ = lazy_exports(
-    __name__, {name: module for module, names in _MODULES.items() for name in names})
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

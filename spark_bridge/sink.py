@@ -122,7 +122,7 @@ class Sender:
         self._batch_size = options.integer("batchSize")
         self._window = options.integer("sendWindow")
         self._producer = Producer(
-            client, group=options.text("group") or _GROUP, timeout_s=client.timeout_s,
+            client=client, group=options.text("group") or _GROUP, timeout_s=client.timeout_s,
             compress_over=0, in_flight_max=self._window + 1, in_flight_bytes_max=_BYTES_MAX)
         self._waits = options.flag("waitStoreOK")
         #: Rows that wait for their batch to fill, by topic and the queue they named.

@@ -25,7 +25,13 @@ from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
 from twistmq.client.event_loop.waits import ForAsyncio
-from twistmq.client.shell.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.shell.options import (
+    CONSUMER,
+    POP_CONSUMER,
+    PRODUCER,
+    PULL_CONSUMER,
+    NameServers,
+)
 from twistmq.client.shell.roles import parts_of
 
 if TYPE_CHECKING:
@@ -48,70 +54,81 @@ T = TypeVar("T")
 class Client(ForAsyncio, LoopClient):
     """A client of a cluster, shared by the producers and consumers that are given it.
 
-    :param where: the name servers, see ``Where`` of ``twistmq.client.shell.options``.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
     """
 
-    def __init__(self, where: Where = None, **options: Unpack[ClientArguments]) -> None:
-        super().__init__(AsyncioShell(where, dict(options)))
+    def __init__(self, name_servers: NameServers = None,
+                 **options: Unpack[ClientArguments]) -> None:
+        super().__init__(AsyncioShell(name_servers, dict(options)))
 
 
 class Producer(ForAsyncio, LoopProducer[Client, asyncio.Future[SendResult]]):
     """Sends messages.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param options: see the page of options.
     """
 
     def __init__(
-        self, where: Where | Client = None, **options: Unpack[ProducerArguments]
+        self, name_servers: NameServers = None, *, client: Client | None = None,
+        **options: Unpack[ProducerArguments]
     ) -> None:
-        super().__init__(parts_of(where, Client, PRODUCER, options))
+        super().__init__(parts_of(name_servers, client, Client, PRODUCER, options))
 
 
 class Consumer(ForAsyncio, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
     :param options: see the page of options.
     """
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics,
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, CONSUMER, options), group, topics)
+        super().__init__(parts_of(name_servers, client, Client, CONSUMER, options), group, topics)
 
 
 class PullConsumer(ForAsyncio, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads; None: see ``subscribe`` and ``assign``.
     :param options: see the page of options.
     """
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics | None = None,
         **options: Unpack[PullArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, PULL_CONSUMER, options), group, topics)
+        super().__init__(parts_of(name_servers, client, Client, PULL_CONSUMER, options), group,
+                         topics)
 
 
 class PopConsumer(ForAsyncio, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
     :param options: see the page of options.
     """
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics,
         **options: Unpack[PopArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, POP_CONSUMER, options), group, topics)
+        super().__init__(parts_of(name_servers, client, Client, POP_CONSUMER, options), group,
+                         topics)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
-from twistmq.client.shell.options import Where
+from twistmq.client.shell.options import NameServers
 from twistmq.protocol.addresses import split_address
 
 __all__ = ["AsyncioShell"]
@@ -175,8 +175,8 @@ def _call_and_tell(
 class AsyncioShell(Shell):
     """Runs coroutines of the core in the loop that the first call runs in."""
 
-    def __init__(self, where: Where, given: dict[str, Any]) -> None:
-        super().__init__(where, given)
+    def __init__(self, name_servers: NameServers, given: dict[str, Any]) -> None:
+        super().__init__(name_servers, given)
         #: A loop keeps no task of its own accord.
         self._spawned: set[asyncio.Task[None]] = set()
 

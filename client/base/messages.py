@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from twistmq.client.base.answers import PullResult, PullStatus, SendResult
 from twistmq.client.base.errors import OptionError
 from twistmq.client.base.received_message import ReceivedMessage
+from twistmq.client.base.unknown_names import unknown_name
 from twistmq.protocol import properties as names
 from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.topic_names import key_fault, tag_fault
@@ -25,6 +26,10 @@ __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessa
            "check_properties", "message_of"]
 
 T = TypeVar("T")
+
+#: Unix seconds of the year 5138. Greater numbers are milliseconds by mistake.
+_SECONDS_MAX: Final = 10**11
+
 
 class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
     """The parts of a message that are given by place."""
@@ -43,8 +48,9 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     :param sharding_key: messages of one key go to one queue, in order.
     :param properties: of the application; names of the system are for those who know them.
     :param delay_level: deliver after the broker's delay of this level; 0: at once.
-    :param delay_ms: deliver after so many milliseconds; needs a broker of 5.0 or later.
-    :param deliver_at: deliver at a time: a datetime or Unix ms; needs a broker of 5.0 or later.
+    :param delay_s: deliver after so many seconds; needs a broker of 5.0 or later.
+    :param deliver_at: deliver at a time: a datetime, or Unix seconds; needs a broker of 5.0 or
+        later.
     :param wait_stored: whether the broker answers only when it is flushed and copied as set up.
     :param flag: the application's int32.
     :param sys_flag: bits of the record, for bodies that are compressed already.
@@ -55,8 +61,8 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     sharding_key: str = ""
     properties: Mapping[str, str] = {}
     delay_level: int = 0
-    delay_ms: int = 0
-    deliver_at: datetime | int | None = None
+    delay_s: float = 0
+    deliver_at: datetime | float | None = None
     wait_stored: bool = True
     flag: int = 0
     sys_flag: int = 0
@@ -64,13 +70,13 @@ class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
     @property
     def is_timed(self) -> bool:
         """Whether it is delivered later."""
-        return bool(self.delay_level or self.delay_ms or self.deliver_at is not None)
+        return bool(self.delay_level or self.delay_s or self.deliver_at is not None)
 
     @property
     def is_plain(self) -> bool:
         """Whether it has no properties but WAIT and the unique id."""
         return not (self.tags or self.keys or self.properties or self.sharding_key
-                    or self.delay_level or self.delay_ms or self.deliver_at is not None)
+                    or self.delay_level or self.delay_s or self.deliver_at is not None)
 
     def all_properties(self) -> dict[str, str]:
         """The properties as they are sent, but for the unique id.
@@ -138,23 +144,30 @@ def _joined(keys: object) -> str:
 
 
 def _add_time(message: Message, found: dict[str, str]) -> None:
-    for name in ("delay_level", "delay_ms"):
-        value = getattr(message, name)
-        if type(value) is not int or value < 0:
-            raise OptionError(f"{name} is {value!r}: give a whole number of at least 0")
-    if not isinstance(message.deliver_at, datetime | int | None):
-        raise OptionError(f"deliver_at is {message.deliver_at!r}: give a datetime or Unix ms")
-    given = [message.delay_level > 0, message.delay_ms > 0, message.deliver_at is not None]
-    if sum(given) != 1:
-        raise OptionError("a message has one of delay_level, delay_ms and deliver_at")
-    if message.delay_level > 0:
-        found[names.DELAY] = str(message.delay_level)
-    elif message.delay_ms > 0:
-        found[names.TIMER_DELAY_MS] = str(message.delay_ms)
-    elif isinstance(message.deliver_at, datetime):
-        found[names.TIMER_DELIVER_MS] = str(int(message.deliver_at.timestamp() * 1000))
-    else:
-        found[names.TIMER_DELIVER_MS] = str(message.deliver_at)
+    level, delay_s, at = message.delay_level, message.delay_s, message.deliver_at
+    if type(level) is not int or level < 0:
+        raise OptionError(f"delay_level is {level!r}: give a whole number of at least 0")
+    if type(delay_s) not in (int, float) or not 0 <= delay_s < _SECONDS_MAX:
+        raise OptionError(f"delay_s is {delay_s!r}: give seconds, a number of at least 0")
+    if not isinstance(at, datetime | int | float | None) or isinstance(at, bool):
+        raise OptionError(f"deliver_at is {at!r}: give a datetime, or Unix seconds")
+    if isinstance(at, int | float) and not abs(at) < _SECONDS_MAX:
+        raise OptionError(f"deliver_at is {at!r}, which is after the year 5000: give Unix seconds, "
+                          "not milliseconds")
+    if sum([level > 0, delay_s > 0, at is not None]) != 1:
+        raise OptionError("a message has one of delay_level, delay_s and deliver_at")
+    if level > 0:
+        found[names.DELAY] = str(level)
+    elif delay_s > 0:
+        # A message that waits at all waits a millisecond.
+        found[names.TIMER_DELAY_MS] = str(max(1, round(delay_s * 1000)))
+    elif at is not None:
+        seconds = at.timestamp() if isinstance(at, datetime) else at
+        found[names.TIMER_DELIVER_MS] = str(round(seconds * 1000))
+
+
+#: The keywords of a send that belong to its message.
+_ARGUMENTS: Final = frozenset(Message.__struct_fields__) - {"topic", "body"}
 
 
 def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> Message:
@@ -171,9 +184,10 @@ def message_of(topic: str | Message, body: Any, options: Mapping[str, Any]) -> M
         raise OptionError(f"the topic is {topic!r}: give its name, or a Message")
     if not options:
         return Message(topic, body)
-    try:
-        if isinstance(options.get("keys"), str):
-            options = {**options, "keys": (options["keys"],)}
-        return Message(topic=topic, body=body, **options)
-    except TypeError as error:
-        raise OptionError(str(error)) from None
+    for name in options:
+        if name not in _ARGUMENTS:
+            raise OptionError(unknown_name(
+                "argument of a message", name, {*_ARGUMENTS, "queue", "timeout_s"}))
+    if isinstance(options.get("keys"), str):
+        options = {**options, "keys": (options["keys"],)}
+    return Message(topic=topic, body=body, **options)

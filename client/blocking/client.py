@@ -25,7 +25,7 @@ from twistmq.client.core.consumer.pull_request import PULL_BYTES, messages_of, p
 from twistmq.client.core.consumer.queries import Queries
 from twistmq.client.shell.building import build_client
 from twistmq.client.shell.clock import SystemClock
-from twistmq.client.shell.options import Where
+from twistmq.client.shell.options import NameServers
 from twistmq.protocol.bodies import ClusterInfo, TopicRouteData
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import RemotingCommand
@@ -48,13 +48,14 @@ T = TypeVar("T")
 class Client:
     """A client of a cluster, shared by the producers and consumers that are given it.
 
-    :param where: the name servers, see ``Where`` of ``twistmq.client.shell.options``.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
     :raises OptionError: when no name server is given, or an option has no meaning.
     """
 
-    def __init__(self, where: Where = None, **options: Unpack[ClientArguments]) -> None:
-        built = build_client(where, SystemClock(), options)
+    def __init__(self, name_servers: NameServers = None,
+                 **options: Unpack[ClientArguments]) -> None:
+        built = build_client(name_servers, SystemClock(), options)
         self.core = built.core
         self.options = self.core.options
         self.queries = Queries(self.core)
@@ -142,7 +143,7 @@ class Client:
     # --- topics and brokers
 
     def route(self, topic: str, *, again: bool = False) -> TopicRouteData:
-        """Where a topic is.
+        """NameServers a topic is.
 
         :param again: ask even when the route is known.
         :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows it.

@@ -30,7 +30,7 @@ from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.consumer.turns import Turn
 from twistmq.client.core.producer.replies import reply_to
 from twistmq.client.shell.flag import Flag
-from twistmq.client.shell.options import CONSUMER, Where
+from twistmq.client.shell.options import CONSUMER, NameServers
 from twistmq.client.shell.roles import Parts, build_consumer, parts_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ T = TypeVar("T")
 class Consumer(BlockingMember[T]):
     """A member of a consumer group.
 
-    :param where: the name servers, or a ``Client`` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a ``Client`` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic, as
         ``{"orders": "eu || us", "audits": sql("level > 3")}``.
@@ -57,10 +58,12 @@ class Consumer(BlockingMember[T]):
     member: Member[T]
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics,
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        self._join(parts_of(where, Client, CONSUMER, options), group, topics, build_consumer)
+        self._join(parts_of(name_servers, client, Client, CONSUMER, options), group, topics,
+                   build_consumer)
 
     def _join(
         self, parts: Parts[Client], group: str, topics: Topics,

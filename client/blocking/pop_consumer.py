@@ -19,7 +19,7 @@ from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.consumer import Consumer
 from twistmq.client.core.consumer.subscriptions import Topics
 from twistmq.client.core.pop.pop_consumer import PopMember
-from twistmq.client.shell.options import POP_CONSUMER, Where
+from twistmq.client.shell.options import POP_CONSUMER, NameServers
 from twistmq.client.shell.roles import build_pop_consumer, parts_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class PopConsumer(Consumer[T]):
     hide it for longer as they need it, and acknowledge it. A message that :meth:`receive` returned
     comes again, unless the program acknowledges it in time. Brokers need to be of 5.0 or later.
 
-    :param where: the name servers, or a ``Client`` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a ``Client`` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads, as :class:`Consumer` takes it.
     :param options: see the page of options. A consumer without a client to share takes those of
@@ -50,10 +51,11 @@ class PopConsumer(Consumer[T]):
     member: PopMember[T]
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics,
         **options: Unpack[PopArguments],
     ) -> None:
-        self._join(parts_of(where, Client, POP_CONSUMER, options), group, topics,
+        self._join(parts_of(name_servers, client, Client, POP_CONSUMER, options), group, topics,
                    build_pop_consumer)
 
     def receive(

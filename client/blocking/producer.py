@@ -30,7 +30,7 @@ from twistmq.client.core.producer.outgoing import Outgoing
 from twistmq.client.core.producer.recalls import recall
 from twistmq.client.core.producer.replies import prepare_request, request
 from twistmq.client.core.producer.transactions import prepare_half
-from twistmq.client.shell.options import PRODUCER, Where, milliseconds
+from twistmq.client.shell.options import PRODUCER, NameServers, milliseconds
 from twistmq.client.shell.roles import build_producer, parts_of
 from twistmq.client.shell.transaction import BlockingTransaction
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from twistmq.client.blocking.batching import ThreadBatching
-    from twistmq.client.shell.arguments import ProducerArguments
+    from twistmq.client.shell.arguments import MessageArguments, ProducerArguments
 
 __all__ = ["Producer"]
 
@@ -49,15 +49,17 @@ _LATE_S: Final = 5.0
 class Producer:
     """Sends messages; the blocking one.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param options: see the page of options. A producer without a client to share takes those of
         a client too.
     """
 
     def __init__(
-        self, where: Where | Client = None, **options: Unpack[ProducerArguments]
+        self, name_servers: NameServers = None, *, client: Client | None = None,
+        **options: Unpack[ProducerArguments]
     ) -> None:
-        parts = parts_of(where, Client, PRODUCER, options)
+        parts = parts_of(name_servers, client, Client, PRODUCER, options)
         self.client = parts.client
         self._owns_client = parts.is_own
         with closing_on_error(parts):
@@ -96,7 +98,7 @@ class Producer:
 
     def send(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Any,
+        timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> SendResult:
         """Send a message and wait until it is stored; :class:`Message` has the parameters.
 
@@ -111,7 +113,7 @@ class Producer:
 
     def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> ThreadFuture[SendResult]:
         """Send a message and do not wait, but for room among the messages under way.
 
@@ -171,7 +173,7 @@ class Producer:
 
     def send_oneway(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> None:
         """Send a message without an answer: whether it is stored is not known.
 
@@ -182,7 +184,7 @@ class Producer:
 
     def request(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Any,
+        timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
         """Send a message whose consumer replies, see ``reply`` of consumers, and wait for that.
 
@@ -207,7 +209,7 @@ class Producer:
 
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> BlockingTransaction:
         """A message that is delivered once the block of this context manager ends.
 

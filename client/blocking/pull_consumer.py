@@ -20,7 +20,7 @@ from twistmq.client.blocking.client import Client
 from twistmq.client.blocking.member import BlockingMember
 from twistmq.client.core.consumer.pull_consumer import PullMember
 from twistmq.client.core.consumer.subscriptions import Topics
-from twistmq.client.shell.options import PULL_CONSUMER, Where
+from twistmq.client.shell.options import PULL_CONSUMER, NameServers
 from twistmq.client.shell.roles import build_pull_consumer, parts_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ T = TypeVar("T")
 class PullConsumer(BlockingMember[T]):
     """A member of a consumer group that is polled, by one thread at a time.
 
-    :param where: the name servers, or a ``Client`` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a ``Client`` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads, as :class:`Consumer` takes it; None: see :meth:`subscribe` and
         :meth:`assign`.
@@ -47,10 +48,11 @@ class PullConsumer(BlockingMember[T]):
     member: PullMember[T]
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics | None = None,
         **options: Unpack[PullArguments],
     ) -> None:
-        self._join(parts_of(where, Client, PULL_CONSUMER, options), group, topics,
+        self._join(parts_of(name_servers, client, Client, PULL_CONSUMER, options), group, topics,
                    build_pull_consumer)
 
     def poll(self, max_count: int = 100, timeout_s: float = 5.0) -> list[ReceivedMessage[T]]:

@@ -146,7 +146,7 @@ def _of_group(
         damaged: Any = "deliver" if unreadable.option == "stop" else unreadable.option
         # A message has itself as its value, so that each one comes, whatever its body is.
         consumer: Consumer[Any] = Consumer(
-            client, group=group, topics={topic: wanted},
+            client=client, group=group, topics={topic: wanted},
             start="first" if begin == "first" else "last", order="queue" if order else None,
             decode=lambda message: message, damaged=damaged)
         with consumer:

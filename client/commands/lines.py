@@ -21,7 +21,7 @@ _PART_SIZE_MAX: Final = 96 * 1024 * 1024
 
 def read_messages(
     files: Iterable[BinaryIO], topic: str, delimiter: bytes, key_delimiter: bytes,
-    properties: dict[str, str], tags: str, is_json: bool, delay_ms: int,
+    properties: dict[str, str], tags: str, is_json: bool, delay_s: float,
 ) -> Iterator[Message]:
     """The messages of files.
 
@@ -34,7 +34,7 @@ def read_messages(
                 continue
             if is_json:
                 try:
-                    message = _of_json(topic, part, properties, tags, delay_ms)
+                    message = _of_json(topic, part, properties, tags, delay_s)
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}") from None
                 except RecursionError:
@@ -49,7 +49,7 @@ def read_messages(
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}") from None
             yield Message(topic=topic, body=part, tags=tags, keys=keys, properties=properties,
-                          delay_ms=delay_ms)
+                          delay_s=delay_s)
 
 
 def _checked(keys: Iterable[str]) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def _checked(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of_json(
-    topic: str, line: bytes, properties: dict[str, str], tags: str, delay_ms: int
+    topic: str, line: bytes, properties: dict[str, str], tags: str, delay_s: float
 ) -> Message:
     """A message of a JSON line; ``body64`` is a body in base64."""
     row = json.loads(line)
@@ -92,7 +92,7 @@ def _of_json(
     return Message(
         topic=topic, body=body, tags=row.get("tags") or tags, keys=keys,
         sharding_key=row.get("sharding_key") or "",
-        properties={**properties, **own}, delay_ms=delay_ms)
+        properties={**properties, **own}, delay_s=delay_s)
 
 
 def _parts(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:

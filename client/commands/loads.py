@@ -70,7 +70,7 @@ def consumer_load(
         # A topic that is not there is an error.
         client.read_queues(topic)
         consumer: Consumer[bytes] = stack.enter_context(
-            Consumer(client, group=group, topics=topic, start="first"))
+            Consumer(client=client, group=group, topics=topic, start="first"))
         begin, cpu = time.monotonic(), time.process_time()
 
         def one(message: ReceivedMessage[Any]) -> None:

@@ -63,7 +63,7 @@ def produce(
         properties[name] = value
     source = read_messages(
         files or (sys.stdin.buffer,), topic, unescaped(delimiter), unescaped(key_delimiter),
-        properties, tags, is_json, int(delay_s * 1000))
+        properties, tags, is_json, delay_s)
     with guarded(), Producer(where, group=group, **arguments_of(
             access_key, secret_key, namespace, timeout_s)) as producer:
         failed: Counter[str] = Counter()

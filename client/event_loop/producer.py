@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from twistmq.client.base.errors import Closed
 from twistmq.client.base.messages import (
@@ -26,6 +26,11 @@ from twistmq.client.event_loop.waits import waits
 from twistmq.client.shell.options import milliseconds
 from twistmq.client.shell.roles import Parts, build_producer
 from twistmq.client.shell.transaction import AsyncTransaction
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.shell.arguments import MessageArguments
 
 __all__ = ["LoopProducer"]
 
@@ -80,7 +85,7 @@ class LoopProducer(Generic[C, F]):
     @waits
     async def send(
         self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Any,
+        timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> SendResult:
         """Send a message and wait until it is stored; :class:`Message` has the parameters.
 
@@ -97,7 +102,7 @@ class LoopProducer(Generic[C, F]):
 
     async def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> F:
         """Send a message; wait only for room among the messages under way.
 
@@ -147,7 +152,7 @@ class LoopProducer(Generic[C, F]):
     @waits
     async def send_oneway(
         self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> None:
         """Send a message without an answer: whether it is stored is not known."""
         ready = self._prepare(message_of(topic, body, message))
@@ -156,7 +161,7 @@ class LoopProducer(Generic[C, F]):
     @waits
     async def request(
         self, /, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Any,
+        timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
         """Send a message whose consumer replies, see ``reply`` of consumers, and wait for that.
 
@@ -182,7 +187,7 @@ class LoopProducer(Generic[C, F]):
 
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> AsyncTransaction:
         """A message that is delivered once the block of this context manager ends.
 

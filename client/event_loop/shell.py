@@ -21,7 +21,7 @@ from twistmq.client.shell.flag import Flag
 if TYPE_CHECKING:
     import ssl
 
-    from twistmq.client.shell.options import Where
+    from twistmq.client.shell.options import NameServers
 
 __all__ = ["Shell"]
 
@@ -44,8 +44,8 @@ _open: set[Shell] = set()
 class Shell(ABC):
     """A client's core in an event loop."""
 
-    def __init__(self, where: Where, given: dict[str, Any]) -> None:
-        built = build_client(where, SystemClock(), given)
+    def __init__(self, name_servers: NameServers, given: dict[str, Any]) -> None:
+        built = build_client(name_servers, SystemClock(), given)
         self.core = built.core
         self._tls = built.tls
         self._loop: EventLoop

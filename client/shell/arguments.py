@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -17,8 +17,8 @@ from twistmq.client.core.consumer.flow_control import PullLimits
 from twistmq.client.core.consumer.strategies import Strategy
 from twistmq.protocol.signature import Credentials
 
-__all__ = ["ClientArguments", "ConsumerArguments", "PopArguments", "ProducerArguments",
-           "PullArguments"]
+__all__ = ["ClientArguments", "ConsumerArguments", "MessageArguments", "PopArguments",
+           "ProducerArguments", "PullArguments"]
 
 
 class ClientArguments(TypedDict, total=False):
@@ -35,6 +35,21 @@ class ClientArguments(TypedDict, total=False):
     retries: int
     retry_wait_s: float
     interceptors: Sequence[Interceptor]
+
+
+class MessageArguments(TypedDict, total=False):
+    """The keywords of a message, see :class:`twistmq.client.Message`."""
+
+    tags: str
+    keys: Sequence[str]
+    sharding_key: str
+    properties: Mapping[str, str]
+    delay_level: int
+    delay_s: float
+    deliver_at: datetime | float | None
+    wait_stored: bool
+    flag: int
+    sys_flag: int
 
 
 class ProducerArguments(ClientArguments, total=False):

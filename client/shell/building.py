@@ -12,7 +12,7 @@ from twistmq.client.core.connection.client import ClientCore, ClientOptions
 from twistmq.client.core.connection.tasks import Clock
 from twistmq.client.shell.identity import new_client_id, randrange
 from twistmq.client.shell.lookup import fetch_name_servers, local_ip, name_servers_of
-from twistmq.client.shell.options import CLIENT, Where, values_of
+from twistmq.client.shell.options import CLIENT, NameServers, values_of
 
 if TYPE_CHECKING:
     import ssl
@@ -27,13 +27,13 @@ class Built(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None
 
 
-def build_client(where: Where, clock: Clock, given: Mapping[str, Any]) -> Built:
+def build_client(name_servers: NameServers, clock: Clock, given: Mapping[str, Any]) -> Built:
     """The core of a client.
 
     :raises OptionError: when an option has no meaning, or no name server is given.
     """
     values = values_of(CLIENT, given)
-    addresses, url = name_servers_of(where)
+    addresses, url = name_servers_of(name_servers)
     options = ClientOptions(
         name_servers=tuple(addresses), name_server_url=url, namespace=values["namespace"],
         namespace_v2=values["namespace_v2"], credentials=values["credentials"],

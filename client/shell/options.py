@@ -7,19 +7,30 @@ consumer that makes its own client takes the client's options too. The page of o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from twistmq.client.base.errors import OptionError
+from twistmq.client.base.unknown_names import unknown_name
 
-__all__ = ["CLIENT", "CONSUMER", "POP_CONSUMER", "PRODUCER", "PULL_CONSUMER", "Option", "Where",
-           "milliseconds", "option_page", "values_of"]
+__all__ = [
+    "CLIENT",
+    "CONSUMER",
+    "POP_CONSUMER",
+    "PRODUCER",
+    "PULL_CONSUMER",
+    "NameServers",
+    "Option",
+    "milliseconds",
+    "option_page",
+    "values_of",
+]
 
-#: How a client is told its name servers: "host:port;host:port", a list of "host:port",
+#: The addresses of name servers: "host:port;host:port", a list of "host:port",
 #: "http://..." of an address server, "dns://host:port", or None for NAMESRV_ADDR.
-Where = str | Sequence[str] | None
+NameServers = str | Sequence[str] | None
 
 _DAY_S: Final = 86_400
 
@@ -178,16 +189,19 @@ POP_CONSUMER: Final = (*_POP, *(row for row in CONSUMER if row.name in {
     "trace"}))
 
 
-def values_of(rows: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
+def values_of(
+    rows: Sequence[Option], given: Mapping[str, Any], others: Collection[str] = ()
+) -> dict[str, Any]:
     """The values of options.
 
     :param given: by name; the other options have their defaults.
+    :param others: further names that the same call takes, for the text about an unknown one.
     :raises OptionError: for a name without a row, or a value that is not one of the option's.
     """
     known = {row.name: row for row in rows}
     for name, value in given.items():
         if name not in known:
-            raise OptionError(f"there is no option {name}; there are {', '.join(sorted(known))}")
+            raise OptionError(unknown_name("option", name, {*known, *others}))
         known[name].check(value)
     return {name: given.get(name, row.default) for name, row in known.items()}
 

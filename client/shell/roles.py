@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from twistmq.client.base.codecs import Serialiser, check_codec
 from twistmq.client.base.errors import OptionError
+from twistmq.client.base.unknown_names import unknown_name
 from twistmq.client.core.connection.client import ClientCore
 from twistmq.client.core.producer.fault_tolerance import TABLE_4, TABLE_5
 from twistmq.client.core.producer.outgoing import ProducerOptions
@@ -20,8 +21,8 @@ from twistmq.client.shell.options import (
     POP_CONSUMER,
     PRODUCER,
     PULL_CONSUMER,
+    NameServers,
     Option,
-    Where,
     values_of,
 )
 from twistmq.protocol.topic_names import group_fault
@@ -38,6 +39,8 @@ __all__ = ["Parts", "build_consumer", "build_pop_consumer", "build_producer",
 
 C = TypeVar("C")
 
+#: Keywords that are not options.
+_NAMES: Final = frozenset({"name_servers", "client", "group", "topics"})
 #: The time of a handler that is not bounded, ms.
 UNTIMED_MS: Final = 10**15
 
@@ -68,25 +71,36 @@ def divide(
 
 
 def parts_of(
-    where: Where | C, kind: type[C], rows: Sequence[Option], given: Mapping[str, Any],
-    **more: Any,
+    name_servers: NameServers, client: C | None, kind: type[C], rows: Sequence[Option],
+    given: Mapping[str, Any], **more: Any,
 ) -> Parts[C]:
     """The client that was given, or a new one with the client's part of the options.
 
     :param kind: the shell's class of clients.
     :param rows: the options of the producer or consumer.
     :param more: further arguments of a new client.
-    :raises OptionError: for an option of a client that was given.
+    :raises OptionError: for name servers or an option of a client that was given.
     """
     mine, others = divide(rows, given)
-    if not isinstance(where, kind):
-        return Parts(kind(where, **more, **others), True, mine)  # type: ignore[call-arg]
+    if isinstance(name_servers, kind):
+        raise OptionError("a client to share is given as client=...")
+    if client is None:
+        known = {row.name for row in CLIENT}
+        for name in others:
+            if name not in known:
+                raise OptionError(unknown_name(
+                    "option", name, {*known, *(row.name for row in rows), *_NAMES}))
+        return Parts(kind(name_servers, **more, **others), True, mine)  # type: ignore[call-arg]
+    if not isinstance(client, kind):
+        raise OptionError(f"client is a {type(client).__name__}, not a {kind.__module__}.Client")
+    if name_servers is not None:
+        raise OptionError("give name_servers or a client to share, not both")
     if rows is PRODUCER and "timeout_s" in others:
         mine["timeout_s"] = others.pop("timeout_s")
     if others:
         raise OptionError(f"{', '.join(sorted(others))}: options of the client, which was made "
                           "before")
-    return Parts(where, False, mine)
+    return Parts(client, False, mine)
 
 
 def build_producer(core: ClientCore, given: Mapping[str, Any]) -> Sender:

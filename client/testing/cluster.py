@@ -6,7 +6,7 @@ import heapq
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.task import Clock
 
@@ -21,6 +21,11 @@ from twistmq.client.core.producer.sender import Sender
 from twistmq.client.shell.roles import build_consumer, build_pop_consumer, build_producer
 from twistmq.client.testing.network import Faults, Pipe
 from twistmq.client.testing.servers import MemoryBroker, MemoryNameServer
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from twistmq.client.shell.arguments import MessageArguments
 
 __all__ = ["MemoryClient", "MemoryCluster", "MemoryMember", "MemoryPopMember",
            "MemoryProducer"]
@@ -144,7 +149,9 @@ class MemoryProducer:
         self.sender: Sender = build_producer(client.core, options)
         client.core.add(self.sender)
 
-    def send(self, topic: str | Message, body: Any = b"", **message: Any) -> SendResult:
+    def send(
+        self, topic: str | Message, body: Any = b"", **message: Unpack[MessageArguments]
+    ) -> SendResult:
         """Send a message and wait; as ``Producer.send``."""
         ready = self.sender.prepare(message_of(topic, body, message))
         return self.client.run(self.sender.send(ready))

@@ -21,7 +21,7 @@ from twistmq.client.core.producer.outgoing import Outgoing
 from twistmq.client.core.producer.replies import prepare_request
 from twistmq.client.core.producer.transactions import prepare_half
 from twistmq.client.shell.clock import SystemClock
-from twistmq.client.shell.options import CLIENT, PRODUCER, Where, milliseconds, values_of
+from twistmq.client.shell.options import CLIENT, PRODUCER, NameServers, milliseconds, values_of
 from twistmq.client.shell.roles import build_producer, divide
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from twistmq.client.blocking.client import Client
-    from twistmq.client.shell.arguments import ProducerArguments
+    from twistmq.client.shell.arguments import MessageArguments, ProducerArguments
 
 __all__ = ["RecordedTransaction", "RecordingProducer"]
 
@@ -76,7 +76,8 @@ class RecordingProducer:
     """
 
     def __init__(
-        self, where: Where | Client = None, **options: Unpack[ProducerArguments]
+        self, name_servers: NameServers = None, *, client: Client | None = None,
+        **options: Unpack[ProducerArguments]
     ) -> None:
         mine, others = divide(PRODUCER, options)
         values = values_of(CLIENT, others)
@@ -113,7 +114,7 @@ class RecordingProducer:
 
     def send(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Any,
+        timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> SendResult:
         """Keep a message.
 
@@ -124,7 +125,7 @@ class RecordingProducer:
 
     def send_soon(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> Future[SendResult]:
         """Keep a message; :returns: a future that is done.
 
@@ -166,7 +167,7 @@ class RecordingProducer:
 
     def request(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        timeout_s: float | None = None, **message: Any,
+        timeout_s: float | None = None, **message: Unpack[MessageArguments],
     ) -> ReceivedMessage[Any]:
         """Keep a message; :returns: what ``reply`` makes of it.
 
@@ -194,7 +195,7 @@ class RecordingProducer:
 
     def transaction(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> RecordedTransaction:
         """A message that is kept when the block ends, unless it is rolled back or raises.
 
@@ -206,7 +207,7 @@ class RecordingProducer:
 
     def send_oneway(
         self, topic: str | Message, body: Any = b"", *, queue: MessageQueue | None = None,
-        **message: Any,
+        **message: Unpack[MessageArguments],
     ) -> None:
         """Keep a message."""
         self.send(topic, body, queue=queue, **message)

@@ -23,7 +23,13 @@ from twistmq.client.event_loop.consumer import LoopConsumer
 from twistmq.client.event_loop.pop_consumer import LoopPopConsumer
 from twistmq.client.event_loop.producer import LoopProducer
 from twistmq.client.event_loop.pull_consumer import LoopPullConsumer
-from twistmq.client.shell.options import CONSUMER, POP_CONSUMER, PRODUCER, PULL_CONSUMER, Where
+from twistmq.client.shell.options import (
+    CONSUMER,
+    POP_CONSUMER,
+    PRODUCER,
+    PULL_CONSUMER,
+    NameServers,
+)
 from twistmq.client.shell.roles import parts_of
 from twistmq.client.tx.loop import Deferring, TwistedShell
 from twistmq.client.tx.service import ConsumerService
@@ -48,36 +54,39 @@ T = TypeVar("T")
 class Client(Deferring, LoopClient):
     """A client of a cluster, shared by the producers and consumers that are given it.
 
-    :param where: the name servers, see ``Where`` of ``twistmq.client.shell.options``.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
     :param options: see the page of options.
     """
 
     def __init__(
-        self, where: Where = None, *, reactor: Any, **options: Unpack[ClientArguments]
+        self, name_servers: NameServers = None, *, reactor: Any, **options: Unpack[ClientArguments]
     ) -> None:
-        super().__init__(TwistedShell(where, reactor, dict(options)))
+        super().__init__(TwistedShell(name_servers, reactor, dict(options)))
 
 
 class Producer(Deferring, LoopProducer[Client, Deferred[SendResult]]):
     """Sends messages.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param reactor: the reactor; not needed with a client.
     :param options: see the page of options.
     """
 
     def __init__(
-        self, where: Where | Client = None, *, reactor: Any = None,
+        self, name_servers: NameServers = None, *, client: Client | None = None,
+        reactor: Any = None,
         **options: Unpack[ProducerArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, PRODUCER, options, reactor=reactor))
+        super().__init__(parts_of(name_servers, client, Client, PRODUCER, options, reactor=reactor))
         self.start()
 
 
 class Consumer(Deferring, LoopConsumer[Client, T]):
     """A member of a consumer group.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
     :param reactor: the reactor; not needed with a client.
@@ -85,17 +94,19 @@ class Consumer(Deferring, LoopConsumer[Client, T]):
     """
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics, reactor: Any = None,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics, reactor: Any = None,
         **options: Unpack[ConsumerArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, CONSUMER, options, reactor=reactor),
+        super().__init__(parts_of(name_servers, client, Client, CONSUMER, options, reactor=reactor),
                          group, topics)
 
 
 class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
     """A member of a consumer group that is polled, by one task at a time.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads; None: see ``subscribe`` and ``assign``.
     :param reactor: the reactor; not needed with a client.
@@ -103,17 +114,20 @@ class PullConsumer(Deferring, LoopPullConsumer[Client, T]):
     """
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics | None = None,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics | None = None,
         reactor: Any = None, **options: Unpack[PullArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, PULL_CONSUMER, options, reactor=reactor),
+        super().__init__(parts_of(name_servers, client, Client, PULL_CONSUMER, options,
+                                  reactor=reactor),
                          group, topics)
 
 
 class PopConsumer(Deferring, LoopPopConsumer[Client, T]):
     """A member of a consumer group that pops: its members share all queues, message by message.
 
-    :param where: the name servers, or a :class:`Client` to share.
+    :param name_servers: see ``NameServers`` of ``twistmq.client.shell.options``.
+    :param client: a :class:`Client` to share, in place of name servers.
     :param group: the consumer group.
     :param topics: what it reads: "orders", ["orders", "audits"], or expressions by topic.
     :param reactor: the reactor; not needed with a client.
@@ -121,8 +135,10 @@ class PopConsumer(Deferring, LoopPopConsumer[Client, T]):
     """
 
     def __init__(
-        self, where: Where | Client = None, *, group: str, topics: Topics, reactor: Any = None,
+        self, name_servers: NameServers = None, *, client: Client | None = None, group: str,
+        topics: Topics, reactor: Any = None,
         **options: Unpack[PopArguments],
     ) -> None:
-        super().__init__(parts_of(where, Client, POP_CONSUMER, options, reactor=reactor),
+        super().__init__(parts_of(name_servers, client, Client, POP_CONSUMER, options,
+                                  reactor=reactor),
                          group, topics)

@@ -23,7 +23,7 @@ from twistmq.client.base.errors import OptionError
 from twistmq.client.event_loop.driver import Driver, EventLoop
 from twistmq.client.event_loop.shell import Shell
 from twistmq.client.event_loop.waits import ForTwisted
-from twistmq.client.shell.options import Where
+from twistmq.client.shell.options import NameServers
 from twistmq.client.tx.connection import Opening
 from twistmq.protocol.addresses import split_address
 
@@ -140,10 +140,10 @@ class _HandlerCancelled(BaseException):
 class TwistedShell(Shell):
     """Runs coroutines of the core in a reactor."""
 
-    def __init__(self, where: Where, reactor: Any, given: dict[str, Any]) -> None:
+    def __init__(self, name_servers: NameServers, reactor: Any, given: dict[str, Any]) -> None:
         if reactor is None:
             raise OptionError("give the reactor, or a client that has one")
-        super().__init__(where, given)
+        super().__init__(name_servers, given)
         self._reactor = reactor
 
     def make_loop(self, tls: ssl.SSLContext | None) -> EventLoop:

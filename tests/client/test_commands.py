@@ -470,7 +470,7 @@ class CommandTests(TestCase):
 
                 serving = threading.Thread(target=consumer.run, args=(answer,))
                 serving.start()
-                with Client(self.where) as client, Producer(client) as producer:
+                with Client(self.where) as client, Producer(client=client) as producer:
                     producer.send("quotes", b"makes the topic")
                 out = self.run_command("request", "quotes", "EUR", "--wait", "30")
                 consumer.stop()

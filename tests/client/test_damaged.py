@@ -146,9 +146,9 @@ class OneByteTests(TestCase):
         A message that is popped and not acknowledged afterwards comes again all the same.
         """
         def run() -> None:
-            with Client(self.where) as client, Producer(client, group="p") as producer:
+            with Client(self.where) as client, Producer(client=client, group="p") as producer:
                 producer.send("T", b"first")
-                with PopConsumer(client, group="g", topics="T", start="first",
+                with PopConsumer(client=client, group="g", topics="T", start="first",
                                  invisible_s=1.0) as consumer:
                     consumer.acknowledge(consumer.receive(10, wait_s=10))
                     queue = client.read_queues("T")[0]

@@ -115,9 +115,9 @@ class ClosedClientTests(ShellCase):
                 client = Client(self.where)
                 errors: list[BaseException] = []
                 handled = threading.Event()
-                consumer = (PullConsumer(client, group=kind, topics="T", start="first")
+                consumer = (PullConsumer(client=client, group=kind, topics="T", start="first")
                             if kind == "poll" else
-                            Consumer(client, group=kind, topics="T", start="first"))
+                            Consumer(client=client, group=kind, topics="T", start="first"))
 
                 def work(consumer: Any = consumer, kind: str = kind,
                          handled: threading.Event = handled,
@@ -158,16 +158,17 @@ class InterruptedTests(ShellCase):
 
         def run() -> None:
             with Client(self.where) as client:
-                for where in (client, self.where):
-                    consumer: Consumer[bytes] = Consumer(where, group="g", topics="T")
+                for shared in (client, None):
+                    consumer: Consumer[bytes] = Consumer(
+                        None if shared else self.where, client=shared, group="g", topics="T")
                     call = consumer.client.run
                     self.patch(consumer.client, "run", interrupted)
                     self.assertRaises(KeyboardInterrupt, consumer.close)
                     self.patch(consumer.client, "run", call)
                     core = consumer.client.core
-                    self.assertEqual(core.is_closed, where is not client)
+                    self.assertEqual(core.is_closed, shared is None)
                     consumer.close()
-                    self.assertEqual((core.members, core.is_closed), ([], where is not client))
+                    self.assertEqual((core.members, core.is_closed), ([], shared is None))
 
         return self.in_thread(run)
 

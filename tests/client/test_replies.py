@@ -79,7 +79,7 @@ class ReplyTests(TestCase):
                         was_refused.set()
 
                 with ThreadPoolExecutor(1) as pool, Consumer(
-                        producer.client, group="g", topics="T", start="first") as consumer:
+                        client=producer.client, group="g", topics="T", start="first") as consumer:
                     running = pool.submit(consumer.run, answer, workers=1)
                     self.assertEqual(producer.request("T", b"second", timeout_s=20).body,
                                      b"re: second")
@@ -94,7 +94,7 @@ class ReplyTests(TestCase):
         """Both in one loop; a long reply is compressed on its way."""
         async def main() -> None:
             async with aio.Producer(self.where) as producer, aio.Consumer(
-                    producer.client, group="g", topics="T", start="first") as consumer:
+                    client=producer.client, group="g", topics="T", start="first") as consumer:
                 async def answer(message: ReceivedMessage[Any]) -> None:
                     await consumer.reply(message, message.body * 5000)
 
@@ -113,7 +113,7 @@ class ReplyTests(TestCase):
         """Both in one reactor."""
         async def main() -> None:
             async with tx.Producer(self.where, reactor=reactor) as producer:
-                consumer = tx.Consumer(producer.client, group="g", topics="T", start="first")
+                consumer = tx.Consumer(client=producer.client, group="g", topics="T", start="first")
                 running = consumer.run(
                     lambda message: consumer.reply(message, b"re: " + message.body))
                 found = await gatherResults(
@@ -129,7 +129,7 @@ class ReplyTests(TestCase):
     def test_timed_messages_are_taken_back(self) -> Deferred[Any]:
         """By each shell; a second recall and one of a plain message are refused."""
         async def recall(producer: Any) -> None:
-            result = await producer.send("T", b"recalled", delay_ms=2000)
+            result = await producer.send("T", b"recalled", delay_s=2)
             await producer.recall(result)
 
         async def with_aio() -> None:
@@ -143,12 +143,12 @@ class ReplyTests(TestCase):
         def run() -> None:
             asyncio.run(with_aio())
             with Producer(self.where) as producer:
-                producer.recall(producer.send("T", b"recalled", delay_ms=2000))
-                producer.send("T", b"timed", delay_ms=2500)
+                producer.recall(producer.send("T", b"recalled", delay_s=2))
+                producer.send("T", b"timed", delay_s=2.5)
                 plain = producer.send("T", b"plain")
                 self.assertRaises(OptionError, producer.recall, plain)
                 found: list[bytes] = []
-                with Consumer(producer.client, group="g", topics="T",
+                with Consumer(client=producer.client, group="g", topics="T",
                               start="first") as consumer:
                     for message in consumer:
                         found.append(message.body)
@@ -166,7 +166,7 @@ class ReplyTests(TestCase):
 
         def run() -> None:
             with Producer(where) as producer:
-                result = producer.send("T", b"timed", delay_ms=60_000)
+                result = producer.send("T", b"timed", delay_s=60)
                 self.assertRaises((OptionError, RequestRefused), producer.recall, result)
 
         return self.in_thread(run)

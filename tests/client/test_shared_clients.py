@@ -96,10 +96,10 @@ class ThreadTests(SynchronousTestCase):
         """All five work; the threads of a run end with it."""
         with running_broker() as broker, Client(broker.namesrv_address) as client:
             before = set(threading.enumerate())
-            producers = [Producer(client, group=f"p{each}") for each in (1, 2)]
+            producers = [Producer(client=client, group=f"p{each}") for each in (1, 2)]
             for producer in producers:
                 producer.send("T", b"1")
-            consumers = [Consumer(client, group=group, topics="T", start="first")
+            consumers = [Consumer(client=client, group=group, topics="T", start="first")
                          for group in GROUPS]
             seen: list[str] = []
             runs = [threading.Thread(target=consumer.run, args=(

@@ -80,7 +80,8 @@ class BlockingTests(ShellCase):
                 producer.send_batch([Message(topic="T", body=b"%d" % each) for each in (40, 41)])
                 producer.send_oneway("T", b"42")
                 seen: list[int] = []
-                with Consumer(producer.client, group="g", topics="T", start="first") as consumer:
+                with Consumer(client=producer.client, group="g", topics="T",
+                              start="first") as consumer:
                     # A message that is missing fails the test, and does not hang it.
                     patience = threading.Timer(30, consumer.stop)
                     patience.start()
@@ -90,7 +91,8 @@ class BlockingTests(ShellCase):
                             break
                     patience.cancel()
                 self.assertEqual(sorted(seen), list(range(43)))
-                with Consumer(producer.client, group="g", topics="T", start="first") as consumer:
+                with Consumer(client=producer.client, group="g", topics="T",
+                              start="first") as consumer:
                     for message in consumer:
                         self.assertEqual(int(message.body), seen[-1])
                         break
@@ -133,7 +135,7 @@ class BlockingTests(ShellCase):
                     if number == 29:
                         consumer.stop()
 
-                with Consumer(producer.client, group="g", topics="T", start="first",
+                with Consumer(client=producer.client, group="g", topics="T", start="first",
                               order="queue", suspend_s=0.05) as consumer:
                     consumer.run(handle, workers=4)
                 self.assertEqual(seen, list(range(30)))
@@ -157,7 +159,7 @@ class BlockingTests(ShellCase):
                     self.assertEqual(message.topic, "T")
                     consumer.stop()
 
-                with Consumer(producer.client, group="g", topics="T",
+                with Consumer(client=producer.client, group="g", topics="T",
                               start="first") as consumer:
                     consumer.run(handle, workers=2)
                 self.assertEqual(sorted(attempts), [(b"again", 1), (b"again", 2), (b"dead", 1)])
@@ -176,7 +178,7 @@ class BlockingTests(ShellCase):
                     if len(seen) >= 100:
                         consumer.stop()
 
-                with Consumer(producer.client, group="g", topics="T",
+                with Consumer(client=producer.client, group="g", topics="T",
                               start="first") as consumer:
                     consumer.run_batches(handle, size=16, workers=3)
                 self.assertEqual(sorted(seen), list(range(100)))
@@ -189,11 +191,11 @@ class BlockingTests(ShellCase):
             pages = json_of(dict[str, str])
             with Producer(self.where, encode=pages.encode) as producer:
                 producer.send("T", {"text": "x" * 10_000})
-                with Producer(producer.client, group="raw") as other:
+                with Producer(client=producer.client, group="raw") as other:
                     other.send("T", b"no JSON")
                 producer.send("T", {"text": "end"})
                 seen = []
-                with Consumer(producer.client, group="g", topics="T", start="first",
+                with Consumer(client=producer.client, group="g", topics="T", start="first",
                               decode=pages, undecodable="skip") as consumer:
                     for message in consumer:
                         seen.append(len(message.value["text"]))
@@ -218,7 +220,7 @@ class BlockingTests(ShellCase):
                         if {queue.topic for queue in consumer.assigned()} == {"T", "U"}:
                             has_both.set()
 
-                with Consumer(producer.client, group="g", topics="T",
+                with Consumer(client=producer.client, group="g", topics="T",
                               on_assigned=note) as consumer:
                     consumers.append(consumer)
                     consumer.subscribe("U")
@@ -268,7 +270,7 @@ class AioTests(ShellCase):
                 await producer.flush()
                 self.assertTrue(all(each.result().safe for each in waiting))
                 seen = []
-                async with aio.Consumer(producer.client, group="g", topics="T",
+                async with aio.Consumer(client=producer.client, group="g", topics="T",
                                         start="first") as consumer:
                     async for message in consumer:
                         seen.append(int(message.body))
@@ -284,7 +286,7 @@ class AioTests(ShellCase):
         """Consume all with a handler of some kind."""
         seen: list[int] = []
         consumer: aio.Consumer[bytes] = aio.Consumer(
-            client, group=f"h{plain}", topics="T", start="first")
+            client=client, group=f"h{plain}", topics="T", start="first")
 
         def note(message: ReceivedMessage[bytes]) -> None:
             seen.append(int(message.body))
@@ -307,7 +309,7 @@ class AioTests(ShellCase):
         """The message that comes later is read by the next iteration."""
         async def main() -> None:
             async with aio.Producer(self.where) as producer, aio.Consumer(
-                    producer.client, group="g", topics="T", start="first") as consumer:
+                    client=producer.client, group="g", topics="T", start="first") as consumer:
                 async def first() -> bytes:
                     async for message in consumer:
                         return message.body
@@ -344,7 +346,8 @@ class TwistedTests(ShellCase):
                         done.callback(None)
 
                 service = tx.ConsumerService(
-                    tx.Consumer(producer.client, group="g", topics="T", start="first"), handle)
+                    tx.Consumer(client=producer.client, group="g", topics="T", start="first"),
+                    handle)
                 service.startService()
                 await done
                 await service.stopService()

@@ -24,7 +24,7 @@ class ToolTests(AdminCase):
         self.addCleanup(self.producer.close)
         self.sent = [self.producer.send("T", b"%d" % number) for number in range(6)]
         self.consumer: Consumer[Any] = Consumer(
-            self.producer.client, group="g", topics="T", start="first")
+            client=self.producer.client, group="g", topics="T", start="first")
         self.addCleanup(self.consumer.close)
         thread = threading.Thread(target=self.consumer.run, args=(self.handle,))
         thread.start()

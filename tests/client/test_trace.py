@@ -85,7 +85,7 @@ class TraceTests(TestCase):
         def run() -> None:
             with Producer(self.where, group="p", trace=True) as producer:
                 sent = producer.send("T", b"12345", tags="a", keys=["k"])
-                timed = producer.send("T", b"1", delay_ms=60_000)
+                timed = producer.send("T", b"1", delay_s=60)
                 batch = producer.send_batch([Message("T", b"2"), Message("T", b"3")])
             with Consumer(self.where, group="g", topics={"T": "a"}, start="first",
                           trace=True) as consumer:
@@ -126,7 +126,7 @@ class TraceTests(TestCase):
             return "all" if body == "no result" else 1
 
         def consume(client: Client, topic: str, **options: Any) -> None:
-            with Consumer(client, group=topic, topics=topic, start="first", trace=True,
+            with Consumer(client=client, group=topic, topics=topic, start="first", trace=True,
                           **options) as consumer:
                 threading.Thread(target=lambda: (seen.all_told(topic).wait(30), consumer.stop()),
                                  daemon=True).start()
@@ -177,7 +177,7 @@ class TraceTests(TestCase):
         """The client stays open."""
         def run() -> None:
             with Client(self.where) as client:
-                with Producer(client, group="p", trace=True) as producer:
+                with Producer(client=client, group="p", trace=True) as producer:
                     producer.send("T", b"1")
                 self.assertEqual(len(self.traces()), 1)
 

@@ -60,9 +60,9 @@ def main() -> None:
     where, *topics, work = sys.argv[1:]
     is_over = threading.Event()
     with Client(where) as client:
-        concurrent: Consumer[Any] = Consumer(client, group=topics[0], topics=topics[0],
+        concurrent: Consumer[Any] = Consumer(client=client, group=topics[0], topics=topics[0],
                                              start="first")
-        orderly: Consumer[Any] = Consumer(client, group=topics[1], topics=topics[1],
+        orderly: Consumer[Any] = Consumer(client=client, group=topics[1], topics=topics[1],
                                           start="first", order="queue")
         consumers = dict(zip(topics, (concurrent, orderly), strict=True))
         threads = [threading.Thread(target=watch, args=(consumers, is_over))]

@@ -30,7 +30,7 @@ class _ClientTests(JavaTestCase):
     ) -> list[ReceivedMessage[Any]]:
         """Consume so many messages as a group, in a loop."""
         found: list[ReceivedMessage[Any]] = []
-        consumer: Consumer[Any] = Consumer(client, group=group, topics=topics, start="first",
+        consumer: Consumer[Any] = Consumer(client=client, group=group, topics=topics, start="first",
                                            **options)
         timer = threading.Timer(60, consumer.stop)
         timer.start()
@@ -95,7 +95,8 @@ class _ClientTests(JavaTestCase):
             if number == 49:
                 consumer.stop()
 
-        with Consumer(producer.client, group="ordered", topics="O", start="first", order="queue",
+        with Consumer(client=producer.client, group="ordered", topics="O", start="first",
+                      order="queue",
                       suspend_s=0.1) as consumer:
             consumer.run(handle, workers=4)
         self.assertEqual(seen, list(range(50)))
@@ -112,7 +113,8 @@ class _ClientTests(JavaTestCase):
             self.assertEqual(message.topic, "R")
             consumer.stop()
 
-        with Consumer(producer.client, group="retrying", topics="R", start="first") as consumer:
+        with Consumer(client=producer.client, group="retrying", topics="R",
+                      start="first") as consumer:
             timer = threading.Timer(90, consumer.stop)
             timer.start()
             consumer.run(handle, workers=2)
@@ -137,7 +139,7 @@ class _ClientTests(JavaTestCase):
                 if len(seen) >= most:
                     consumer.stop()
 
-        with Consumer(client, group="resuming", topics="A", start="first") as consumer:
+        with Consumer(client=client, group="resuming", topics="A", start="first") as consumer:
             timer = threading.Timer(60, consumer.stop)
             timer.start()
             consumer.run(handle, workers=4)

@@ -96,10 +96,10 @@ def our_round(where: str, topic: str, group: str, expected: int, **options: Any)
     """Ours does the same."""
     got: list[str] = []
     with Client(where, timeout_s=60, **options) as client:
-        with Producer(client, group=group) as producer:
+        with Producer(client=client, group=group) as producer:
             for number in range(COUNT):
                 producer.send(Message(topic, f"ours-{number}".encode()))
-        with Consumer(client, group=group, topics=topic, start="first") as consumer:
+        with Consumer(client=client, group=group, topics=topic, start="first") as consumer:
             thread = threading.Thread(
                 target=consumer.run, args=(lambda message: got.append(message.body.decode()),))
             thread.start()

@@ -27,12 +27,13 @@ class CloseTests(ClientTestCase):
     def check(self, broker: Broker) -> None:
         """All restarts at one broker."""
         delivered: Counter[bytes] = Counter()
-        with Client(broker.where) as client, Producer(client) as producer:
+        with Client(broker.where) as client, Producer(client=client) as producer:
             for number in range(RESTARTS):
                 self.close_one(client, producer, delivered, number)
             # It fails last, so those that failed before come again before it.
             producer.send("Closes", b"last")
-            with Consumer(client, group="closes", topics="Closes", start="first") as consumer:
+            with Consumer(client=client, group="closes", topics="Closes",
+                          start="first") as consumer:
                 def handle(message: ReceivedMessage[Any]) -> None:
                     delivered[message.body] += 1
                     if message.body == b"last" and delivered[b"last"] == 1:
@@ -65,7 +66,7 @@ class CloseTests(ClientTestCase):
                 may_fail.wait(60)
                 raise Retry
 
-        consumer = Consumer(client, group="closes", topics="Closes", start="first")
+        consumer = Consumer(client=client, group="closes", topics="Closes", start="first")
         thread = threading.Thread(target=consumer.run, args=(handle,))
         thread.start()
         wait_until("the handlers run", lambda: running == own)

@@ -60,7 +60,7 @@ class ApacheTests(JavaTestCase):
     def receipts(self, producer: Producer) -> None:
         """An acknowledged message does not come again; the others do, with one attempt more."""
         producer.send_many([Message("T", b"%d" % number) for number in range(30)])
-        with PopConsumer(producer.client, group="g", topics="T", start="first",
+        with PopConsumer(client=producer.client, group="g", topics="T", start="first",
                          invisible_s=8) as consumer:
             found = self.receive(consumer, 30)
             self.assertEqual({each.attempt for each in found}, {1})
@@ -81,7 +81,7 @@ class ApacheTests(JavaTestCase):
             consumer.acknowledge(again[:14])
             consumer.acknowledge(found[:3])
             left = {each.body for each in again[14:]}
-        with PopConsumer(producer.client, group="g", topics="T") as consumer:
+        with PopConsumer(client=producer.client, group="g", topics="T") as consumer:
             third = self.receive(consumer, 2)
             self.assertEqual({each.body for each in third}, left)
             self.assertEqual({each.attempt for each in third}, {3})
@@ -97,7 +97,7 @@ class ApacheTests(JavaTestCase):
                           properties={"number": str(number)})
         for group, wanted, numbers in (("tags", "b || c", set(range(1, 20, 2))),
                                        ("sql", sql("number >= 15"), set(range(15, 20)))):
-            with PopConsumer(producer.client, group=group, topics={"F": wanted},
+            with PopConsumer(client=producer.client, group=group, topics={"F": wanted},
                              start="first") as consumer:
                 found = self.receive(consumer, len(numbers))
                 self.assertEqual({int(each.body) for each in found}, numbers)
@@ -120,7 +120,7 @@ class ApacheTests(JavaTestCase):
                 seen[number, message.attempt] += 1
 
         # Half of the time is left for each renewal.
-        with PopConsumer(producer.client, group="handlers", topics="H", start="first",
+        with PopConsumer(client=producer.client, group="handlers", topics="H", start="first",
                          invisible_s=5) as consumer:
             self.run_until(consumer, handle, lambda: len(seen) == 60)
             found = consumer.receive(wait_s=8)
@@ -145,7 +145,7 @@ class ApacheTests(JavaTestCase):
         for number in range(50):
             producer.send("O", b"%d" % number, sharding_key="one")
         seen: list[int] = []
-        with PopConsumer(producer.client, group="ordered", topics="O", start="first",
+        with PopConsumer(client=producer.client, group="ordered", topics="O", start="first",
                          order="queue") as consumer:
             for message in consumer:
                 if int(message.body) == 20:
@@ -160,7 +160,7 @@ class ApacheTests(JavaTestCase):
                 raise ValueError("once")
             seen.append(number)
 
-        with PopConsumer(producer.client, group="ordered", topics="O", order="queue",
+        with PopConsumer(client=producer.client, group="ordered", topics="O", order="queue",
                          suspend_s=0.1) as consumer:
             self.run_until(consumer, handle, lambda: len(seen) == 50)
         self.assertEqual(seen, list(range(50)))
@@ -177,7 +177,7 @@ class OldTests(JavaTestCase):
         with Producer(f"127.0.0.1:{peer.namesrv_port}") as producer:
             producer.send("T", b"1")
             with self.assertRaises(Unsupported) as caught:
-                PopConsumer(producer.client, group="g", topics="T")
+                PopConsumer(client=producer.client, group="g", topics="T")
             self.assertIn("RocketMQ 5.0", str(caught.exception))
             # The client is as it was.
             producer.send("T", b"2")
@@ -301,7 +301,8 @@ class _Member:
     def __init__(self, client: Client) -> None:
         self.seen: list[int] = []
         self.failed: list[int] = []
-        self.consumer: PopConsumer[Any] = PopConsumer(client, group="g", topics="T", start="first")
+        self.consumer: PopConsumer[Any] = PopConsumer(client=client, group="g", topics="T",
+                                                      start="first")
         self._thread = threading.Thread(target=lambda: self.consumer.run(self._handle, workers=4))
         self._thread.start()
 

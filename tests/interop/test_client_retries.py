@@ -90,7 +90,7 @@ class DelayTests(ClientTestCase):
                     told = java_program("5.3.3", "TimedSend", broker.where, topic, "10")
                     due.update((body, int(ms)) for _, body, ms in map(
                         str.split, told.splitlines()))
-                    producer.recall(producer.send(topic, b"recalled", delay_ms=3000))
+                    producer.recall(producer.send(topic, b"recalled", delay_s=3))
                     due.update(self.send_timed(producer, topic))
                     wait_until("all came", lambda: set(due) <= set(came))
                     consumer.stop()
@@ -111,9 +111,9 @@ class DelayTests(ClientTestCase):
             body = f"ours-{number}"
             due[body] = _now_ms() + 3000
             if number % 2:
-                producer.send(topic, body.encode(), delay_ms=3000)
+                producer.send(topic, body.encode(), delay_s=3)
             else:
-                producer.send(topic, body.encode(), deliver_at=due[body])
+                producer.send(topic, body.encode(), deliver_at=due[body] / 1000)
         return due
 
     def test_an_old_broker_gets_no_timed_message(self) -> None:
@@ -122,11 +122,11 @@ class DelayTests(ClientTestCase):
         with Producer(broker.where, timeout_s=15) as producer:
             for _ in range(2):
                 with self.assertRaisesRegex(Unsupported, "older than 5.0"):
-                    producer.send("TooOld", b"x", delay_ms=2000)
+                    producer.send("TooOld", b"x", delay_s=2)
             with self.assertRaisesRegex(Unsupported, "older than 5.0"):
-                producer.send_soon("TooOld", b"x", deliver_at=_now_ms() + 2000).result()
+                producer.send_soon("TooOld", b"x", deliver_at=_now_ms() / 1000 + 2).result()
             with self.assertRaisesRegex(Unsupported, "older than 5.0"):
-                producer.send_oneway("TooOld", b"x", delay_ms=2000)
+                producer.send_oneway("TooOld", b"x", delay_s=2)
             self.assertTrue(producer.send("TooOld", b"x", delay_level=1).safe)
             queues: list[MessageQueue] = []
 

@@ -30,7 +30,7 @@ class SparkTests(JavaTestCase):
         namesrv = self.start_apache().namesrv_address
         self.options = {"nameServer": namesrv}
         self.client = Client(namesrv, timeout_s=20)
-        self.producer = Producer(self.client, timeout_s=20)
+        self.producer = Producer(client=self.client, timeout_s=20)
         self.addCleanup(self.client.close)
 
     def wait_for(self, topic: str, count: int) -> None:
@@ -154,7 +154,8 @@ class RestartTests(JavaTestCase):
     def test_everything_waits_for_the_broker(self) -> None:
         """A planned batch, a stream and a write lose nothing, after a stop and after a kill."""
         with Client(self.peer.namesrv_address, timeout_s=20) as client:
-            Producer(client, timeout_s=20).send("rs", b"0", queue=MessageQueue("rs", BROKER, 0))
+            Producer(client=client, timeout_s=20).send("rs", b"0", queue=MessageQueue("rs", BROKER,
+                                                                                      0))
         self.write(1, 200)
         driver = Driver(None, source=self.source(
             subscribe="rs", startingOffsets="earliest", failOnDataLoss="false",

@@ -78,7 +78,7 @@ class HandOverTests(JavaTestCase):
 
     def leave_open(self, client: RawClient) -> None:
         """Of each three messages one is ended; of the others each was put back at least once."""
-        producer = Producer(client)
+        producer = Producer(client=client)
         for number in range(COUNT):
             half = producer.half(number)
             if number % 3 == 0:
@@ -94,7 +94,7 @@ class HandOverTests(JavaTestCase):
 
     def finish(self, client: RawClient) -> Counter[bytes]:
         """Answer what is asked until all are ended; :returns: what was delivered."""
-        producer = Producer(client)
+        producer = Producer(client=client)
         wait_until("all half messages are ended", producer.is_all_checked)
         self.answers = producer.answers
         return producer.delivered()

@@ -67,7 +67,7 @@ class Pressure:
     def run(self) -> None:
         """Send all, and count what is stored."""
         with Client(self._servers.namesrv, timeout_s=PATIENCE_S) as client, Producer(
-                client, compress_over=0, timeout_s=PATIENCE_S) as producer:
+                client=client, compress_over=0, timeout_s=PATIENCE_S) as producer:
             producer.send(TOPIC, self._body)
             self._begin_mib = rss_mib()
             part = self._count // (self._pauses + 1)

@@ -125,8 +125,9 @@ class Soak:
 
     def run(self) -> list[str]:
         """Run it; :returns: what grew or is missing."""
-        with Client(self.namesrv) as client, Producer(client, timeout_s=10) as producer, Consumer(
-                client, group="client_soak", topics=TOPIC, start="first") as consumer:
+        with (Client(self.namesrv) as client, Producer(client=client, timeout_s=10) as producer,
+              Consumer(client=client, group="client_soak", topics=TOPIC,
+                       start="first") as consumer):
             self.send_some(producer, BURST)
             self.note(client)
             worker = threading.Thread(target=consumer.run, args=(self.consumed,),

@@ -136,7 +136,7 @@ class Cluster:
                            CreateTopicRequestHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG"))
                 self.register()
                 client.route(topic, again=True)
-            Producer(client, timeout_s=30).send_batch(
+            Producer(client=client, timeout_s=30).send_batch(
                 [Message(topic, body) for body in bodies], queue)
 
     def delete(self, topic: str, *brokers: str) -> None:

@@ -477,7 +477,7 @@ class TwoBrokersTests(ClusterCase):
         with Client(self.cluster.namesrv, timeout_s=30) as client:
             wait_until("the route has both", lambda: len(client.read_queues("s", again=True)) == 2)
             queues = client.read_queues("s")
-            producer = Producer(client, timeout_s=30)
+            producer = Producer(client=client, timeout_s=30)
             for number in range(4):
                 producer.send(Message("s", b"s-%d" % number), queue=queues[number % 2])
         logical = queues[0].broker_name

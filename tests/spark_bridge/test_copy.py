@@ -59,7 +59,7 @@ class CopyTests(SynchronousTestCase):
             box.fill("first", [1])
             box.producer.send("first", b"level", delay_level=1, tags="t", keys=["a", "b"],
                               properties={"mine": "1"})
-            box.producer.send("first", b"timed", delay_ms=1200, tags="t")
+            box.producer.send("first", b"timed", delay_s=1.2, tags="t")
             wait_until("all are delivered", lambda: len(box.stored("first")) == 3, 30)
             sent = {one.body: one.properties_map() for one in box.stored("first")}
             self.assertIn("REAL_TOPIC", sent[b"level"])

@@ -196,7 +196,7 @@ class ClientSettingsTests(SynchronousTestCase):
                                                BATCH_READ))
             self.assertNotIn("sesame", repr(settings))
             with settings.client() as client:
-                Producer(client).send("by_tls", b"x")
+                Producer(client=client).send("by_tls", b"x")
             strict = client_settings(Options({**where, **given}, BATCH_READ))
             with strict.client() as client:
                 error = self.assertRaises(RemotingError, client.write_queues, "by_tls")

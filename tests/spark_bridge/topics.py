@@ -89,5 +89,5 @@ def topics(**settings: str) -> Iterator[Topics]:
     """A broker without topics."""
     with running_broker({"brokerName": BROKER, **settings}) as broker, Client(
             broker.namesrv_address, timeout_s=30) as client:
-        yield Topics(broker, client, Producer(client, timeout_s=30),
+        yield Topics(broker, client, Producer(client=client, timeout_s=30),
                      {"nameServer": broker.namesrv_address})

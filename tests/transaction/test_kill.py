@@ -61,7 +61,7 @@ class KillTests(SynchronousTestCase):
     def producer_of(self, servers: Servers) -> Producer:
         client = RawClient(f"127.0.0.1:{servers.broker_port}")
         self.addCleanup(client.close)
-        return Producer(client)
+        return Producer(client=client)
 
     def assert_delivered(self, times: dict[int, int]) -> None:
         """Each message that is to be committed came, as often as said, and no other."""

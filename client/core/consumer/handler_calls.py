@@ -79,8 +79,12 @@ class Handling(Generic[T]):
             self._member.release(held, each)
 
     def release_all(self) -> None:
-        """The consumer closes: whatever is not acknowledged comes again."""
-        self.release([message for _, message in self._taken.values()])
+        """The consumer closes: what the program did not acknowledge comes again.
+
+        The loop of an iteration that acknowledges by itself is waited for instead.
+        """
+        if not self.acknowledges:
+            self.release([message for _, message in self._taken.values()])
 
     def succeed_taken(
         self, messages: Sequence[ReceivedMessage[T]]

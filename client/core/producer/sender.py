@@ -683,7 +683,7 @@ class Sender:
             raise Unsupported(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f"the broker at {address} is older than 5.0 and would deliver a message that has "
-                "delay_ms or deliver_at at once; use delay_level")
+                "delay_s or deliver_at at once; use delay_level")
 
     def header(self, message: Outgoing, queue_id: int) -> SendMessageRequestHeaderV2:
         """The header of a send."""

@@ -45,8 +45,8 @@ class NamespaceTests(SynchronousTestCase):
         with running_broker() as broker, \
                 Client(broker.namesrv_address, namespace="N") as inside, \
                 Client(broker.namesrv_address) as outside:
-            Producer(outside).send("orders", b"outside")
-            sent = Producer(inside).send("orders", b"inside")
+            Producer(client=outside).send("orders", b"outside")
+            sent = Producer(client=inside).send("orders", b"inside")
             self.assertEqual(sent.queue.topic, "orders")
             [record] = records_of(inside.pull(sent.queue, 0, group="g").body)
             self.assertEqual((record.topic, record.body), ("N%orders", b"inside"))

@@ -234,7 +234,7 @@ class ThreadTests(TestCase):
 
         def run() -> None:
             with running_broker() as broker, Client(broker.namesrv_address) as client, Producer(
-                    client, auto_batch=True, in_flight_max=500) as producer:
+                    client=client, auto_batch=True, in_flight_max=500) as producer:
                 queue = producer.queues("TBW102")[0]
                 sent: list[list[ThreadFuture[SendResult]]] = [[] for _ in range(threads)]
 

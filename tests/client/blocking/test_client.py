@@ -125,7 +125,7 @@ class BrokerTests(SynchronousTestCase):
         """The broker holds a pull as long as it is told to."""
         with running_broker() as broker, Client(
                 broker.namesrv_address, timeout_s=10) as client:
-            producer = Producer(client)
+            producer = Producer(client=client)
             queue = producer.send("orders", b"1").queue
             pending = client.pull_soon(queue, 1, group="g", max_count=1, hold_ms=8000)
             producer.send("orders", b"2", queue=queue)
@@ -135,7 +135,7 @@ class BrokerTests(SynchronousTestCase):
     def test_offsets_are_found_by_time_and_by_group(self) -> None:
         """By time, and of a group that never was there, then has come somewhere."""
         with running_broker() as broker, Client(broker.namesrv_address) as client:
-            queue = Producer(client).send("orders", b"1").queue
+            queue = Producer(client=client).send("orders", b"1").queue
             [record] = records_of(client.pull(queue, 0, group="readers").body)
             stored = record.store_timestamp
             self.assertEqual(client.search_offset(queue, stored), 0)
@@ -158,7 +158,7 @@ class BrokerTests(SynchronousTestCase):
         """A topic nobody knows, with its name and code."""
         with running_broker({"autoCreateTopicEnable": "false"}) as broker, (
                 Client(broker.namesrv_address)) as client:
-            producer = Producer(client)
+            producer = Producer(client=client)
             for ask in (client.read_queues, client.write_queues,
                         lambda topic: producer.send(topic, b"x")):
                 error = self.assertRaises(RequestRefused, ask, "nowhere")
@@ -230,7 +230,7 @@ class RetryTests(SynchronousTestCase):
         return client
 
     def producer(self, brokers: dict[str, dict[int, str]]) -> Producer:
-        return Producer(self.client(self.name_server(brokers).address))
+        return Producer(client=self.client(self.name_server(brokers).address))
 
     def codes(self, server: ScriptedServer) -> list[int]:
         """The codes of a server's requests, but for heartbeats."""
@@ -269,7 +269,7 @@ class RetryTests(SynchronousTestCase):
         queue = MessageQueue("t", "a", 0)
         self.assertEqual(client.max_offset(queue), 5)
         self.assertRaises(RemotingConnectError, client.commit_group_offset, "g", queue, 1)
-        error = self.assertRaises(SendFailed, Producer(client).send, "t", b"x", queue=queue)
+        error = self.assertRaises(SendFailed, Producer(client=client).send, "t", b"x", queue=queue)
         self.assertIsInstance(error.attempts[0].error, RemotingConnectError)
         self.assertFalse(error.maybe_stored)
         self.assertEqual(self.codes(slave), [RequestCode.GET_MAX_OFFSET])
@@ -290,7 +290,7 @@ class RetryTests(SynchronousTestCase):
         """
         broker = self.broker(fails=10_000, code=ResponseCode.SYSTEM_BUSY)
         client = self.client(self.name_server({"a": {0: broker.address}}).address, timeout_s=1)
-        error = self.assertRaises(Busy, Producer(client).send, "t", b"x")
+        error = self.assertRaises(Busy, Producer(client=client).send, "t", b"x")
         self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
         self.assertIn(f"{broker.address} answered 2: not now", str(error))
         self.assertIn(len(self.codes(broker)), range(2, 20))

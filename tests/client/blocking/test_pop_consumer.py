@@ -32,7 +32,7 @@ class BlockingTests(PopCase):
         def run() -> None:
             with Producer(self.where) as producer:
                 self.send(producer, 20)
-                with PopConsumer(producer.client, group="g", topics="T", start="first",
+                with PopConsumer(client=producer.client, group="g", topics="T", start="first",
                                  invisible_s=30) as consumer:
                     found = consumer.receive(20)
                     while len(found) < 20:
@@ -47,7 +47,7 @@ class BlockingTests(PopCase):
                         consumer.acknowledge(found[0])
                     self.assertEqual(consumer.receive(wait_s=0), [])
                 left = {each.body for each in (found[12], *found[14:])}
-                with PopConsumer(producer.client, group="g", topics="T") as consumer:
+                with PopConsumer(client=producer.client, group="g", topics="T") as consumer:
                     deadline = time.monotonic() + 30
                     again: list[ReceivedMessage[Any]] = []
                     while {each.body for each in again} != left:
@@ -85,7 +85,7 @@ class BlockingTests(PopCase):
                             first.stop()
 
                 # Half of the time is left for each renewal.
-                with PopConsumer(producer.client, group="g", topics="T", start="first",
+                with PopConsumer(client=producer.client, group="g", topics="T", start="first",
                                  invisible_s=4) as first:
                     timer = threading.Timer(50, first.stop)
                     timer.start()
@@ -104,7 +104,7 @@ class BlockingTests(PopCase):
             with Producer(self.where) as producer:
                 self.send(producer, 60)
                 seen: list[int] = []
-                with PopConsumer(producer.client, group="g", topics="T", start="first",
+                with PopConsumer(client=producer.client, group="g", topics="T", start="first",
                                  order="queue") as consumer:
                     for message in consumer:
                         if int(message.body) == 25:
@@ -121,7 +121,7 @@ class BlockingTests(PopCase):
                     if number == 59:
                         consumer.stop()
 
-                with PopConsumer(producer.client, group="g", topics="T", order="queue",
+                with PopConsumer(client=producer.client, group="g", topics="T", order="queue",
                                  suspend_s=0.1) as consumer:
                     timer = threading.Timer(50, consumer.stop)
                     timer.start()
@@ -144,7 +144,7 @@ class BlockingTests(PopCase):
                         raise Retry(1)
                     consumer.stop()
 
-                with PopConsumer(producer.client, group="g", topics="T", start="first",
+                with PopConsumer(client=producer.client, group="g", topics="T", start="first",
                                  trace=True) as consumer:
                     self.assertEqual([each.topic for each in consumer.assigned()], ["T"])
                     timer = threading.Timer(40, consumer.stop)

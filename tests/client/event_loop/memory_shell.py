@@ -155,5 +155,5 @@ class MemoryShell(Shell):
 
 def consumer_of(shell: MemoryShell, **options: Any) -> LoopConsumer[LoopClient, bytes]:
     """A consumer of group ``g`` and topic ``T``."""
-    parts = parts_of(LoopClient(shell), LoopClient, CONSUMER, options)
+    parts = parts_of(None, LoopClient(shell), LoopClient, CONSUMER, options)
     return LoopConsumer(parts, "g", "T")

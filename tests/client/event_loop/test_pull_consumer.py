@@ -28,7 +28,7 @@ class PollTests(SynchronousTestCase):
         client = self.cluster.client()
         shell = MemoryShell(client)
         self.tasks = client.engine.tasks
-        parts = parts_of(LoopClient(shell), LoopClient, PULL_CONSUMER, {"start": "first"})
+        parts = parts_of(None, LoopClient(shell), LoopClient, PULL_CONSUMER, {"start": "first"})
         self.consumer: LoopPullConsumer[LoopClient, bytes] = LoopPullConsumer(parts, "g", "T")
         self.assertEqual(self.numbers(self.run_to_end(self.consumer.poll(2, 60))), [0, 1])
 

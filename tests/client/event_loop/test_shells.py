@@ -91,8 +91,8 @@ class MethodTests(SynchronousTestCase):
         """They would have no effect; the bound on a send is the producer's own."""
         for module, more in ((aio, {}), (tx, {"reactor": reactor})):
             client = module.Client("127.0.0.1:9", **more)
-            error = self.assertRaises(OptionError, module.Consumer, client, group="g", topics="T",
-                                      retry_wait_s=1.0)
+            error = self.assertRaises(OptionError, module.Consumer, client=client, group="g",
+                                      topics="T", retry_wait_s=1.0)
             self.assertIn("retry_wait_s", str(error))
             self.assertRaises(OptionError, module.Producer, client, no_option=1)
 
@@ -167,7 +167,7 @@ class LoopTests(TestCase):
                     await producer.send(topic, b"%d" % number)
                 seen = []
                 for _ in range(2):
-                    async with loop.module.Consumer(producer.client, group=f"i{topic}",
+                    async with loop.module.Consumer(client=producer.client, group=f"i{topic}",
                                                     topics=topic, start="first") as consumer:
                         async for message in consumer:
                             seen.append(int(message.body))
@@ -185,7 +185,7 @@ class LoopTests(TestCase):
                 topic = self.topic(loop)
                 await producer.send(topic, b"no number")
                 async with loop.module.Consumer(
-                        producer.client, group=f"u{topic}", topics=topic, start="first",
+                        client=producer.client, group=f"u{topic}", topics=topic, start="first",
                         decode=lambda message: int(message.body),
                         undecodable="raise") as consumer:
                     with self.assertRaises(Undecodable):
@@ -208,7 +208,7 @@ class LoopTests(TestCase):
 
             async with self.producer(loop) as producer:
                 await producer.send(topic, b"1")
-                async with loop.module.Consumer(producer.client, group=f"c{topic}",
+                async with loop.module.Consumer(client=producer.client, group=f"c{topic}",
                                                 topics=topic, start="first") as consumer:
                     running = loop.begin(run())
                     await loop.until(lambda: bool(begun))
@@ -225,7 +225,7 @@ class LoopTests(TestCase):
         """Its producers say so too, instead of waiting for ever."""
         async def main(loop: Loop) -> None:
             client = loop.module.Client(self.where, **loop.more)
-            producer = loop.module.Producer(client)
+            producer = loop.module.Producer(client=client)
             await producer.send(self.topic(loop), b"1")
             await client.close()
             await client.close()

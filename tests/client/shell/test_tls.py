@@ -34,11 +34,11 @@ def blocking(where: str, context: ssl.SSLContext | None) -> list[bytes]:
     """Send and consume on threads."""
     found: list[bytes] = []
     with Client(where, tls=context, timeout_s=5, retries=0) as client:
-        with Producer(client, group="p") as producer:
+        with Producer(client=client, group="p") as producer:
             for body in BODIES:
                 producer.send("Blocking", body)
         with Consumer[bytes](
-                client, group="g-blocking", topics="Blocking", start="first") as consumer:
+                client=client, group="g-blocking", topics="Blocking", start="first") as consumer:
             for message in consumer:
                 found.append(message.body)
                 if len(found) == len(BODIES):
@@ -50,11 +50,11 @@ async def in_asyncio(where: str, context: ssl.SSLContext | None) -> list[bytes]:
     """Send and consume in asyncio."""
     found: list[bytes] = []
     async with aio.Client(where, tls=context, timeout_s=5, retries=0) as client:
-        async with aio.Producer(client, group="p") as producer:
+        async with aio.Producer(client=client, group="p") as producer:
             for body in BODIES:
                 await producer.send("Asyncio", body)
         async with aio.Consumer[bytes](
-                client, group="g-asyncio", topics="Asyncio", start="first") as consumer:
+                client=client, group="g-asyncio", topics="Asyncio", start="first") as consumer:
             async for message in consumer:
                 found.append(message.body)
                 if len(found) == len(BODIES):
@@ -67,11 +67,11 @@ async def in_twisted(where: str, context: ssl.SSLContext | None) -> list[bytes]:
     found: list[bytes] = []
     async with tx.Client(
             where, reactor=reactor, tls=context, timeout_s=5, retries=0) as client:
-        async with tx.Producer(client, group="p") as producer:
+        async with tx.Producer(client=client, group="p") as producer:
             for body in BODIES:
                 await producer.send("Twisted", body)
         async with tx.Consumer[bytes](
-                client, group="g-twisted", topics="Twisted", start="first") as consumer:
+                client=client, group="g-twisted", topics="Twisted", start="first") as consumer:
             async for message in consumer:
                 found.append(message.body)
                 if len(found) == len(BODIES):

@@ -88,7 +88,7 @@ class RecordingTests(SynchronousTestCase):
         """Once; others stay."""
         producer = RecordingProducer()
         plain = producer.send("orders", b"1")
-        timed = producer.send("orders", b"2", delay_ms=1000)
+        timed = producer.send("orders", b"2", delay_s=1)
         producer.recall(timed)
         self.assertEqual([each.body for each in producer.messages], [b"1"])
         self.assertRaises(OptionError, producer.recall, timed)

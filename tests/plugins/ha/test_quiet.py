@@ -77,7 +77,7 @@ class BrokerTests(QuietCase):
             producer.send("T", b"first")
             for number in range(20):
                 producer.send("T", b"%d" % number, keys=[f"k{number}"], tags="t")
-            producer.send("T", b"timed", delay_ms=1000)
+            producer.send("T", b"timed", delay_s=1)
             got: list[bytes] = []
 
             def handle(message: ReceivedMessage[bytes]) -> None:

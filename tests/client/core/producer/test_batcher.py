@@ -103,7 +103,7 @@ class BatchingTests(SynchronousTestCase):
         """Those with a delay, a sharding key or a compressed body."""
         self.box.core.versions[A] = 479
         self.send(b"delayed", delay_level=1)
-        self.send(b"timed", delay_ms=5)
+        self.send(b"timed", delay_s=0.005)
         self.send(b"sharded", sharding_key="k")
         self.send(b"x" * 5000)
         self.send(b"waits")
@@ -114,7 +114,7 @@ class BatchingTests(SynchronousTestCase):
     def test_a_message_for_a_time_is_not_sent_to_an_old_broker(self) -> None:
         """It would deliver the message at once."""
         self.box.core.versions[A] = 401
-        self.send(b"timed", delay_ms=5)
+        self.send(b"timed", delay_s=0.005)
         self.box.settle()
         self.assertEqual(self.codes(), [])
         self.assertIsInstance(self.outcomes[b"timed"], Unsupported)

@@ -366,7 +366,7 @@ class HangTests(SendCase):
 
     def test_the_question_for_the_version_is_within_the_time_of_a_timed_message(self) -> None:
         """A broker that answers no heartbeat costs a share, and both no more than the time."""
-        deliver: Any = {"delay_ms": 5000}
+        deliver: Any = {"delay_s": 5}
 
         def answers(command: RemotingCommand) -> Answer:
             if command.code == RequestCode.HEART_BEAT:
@@ -394,7 +394,7 @@ class HangTests(SendCase):
 
         self.box.servers[A] = says_its_version
         self.box.core.add(self.sender)
-        took = [self.took(delay_ms=5000) for _ in range(2)]
+        took = [self.took(delay_s=5) for _ in range(2)]
         self.assertEqual({name for name, _ in took}, {"b"})
         self.assertIn(max(time for _, time in took), range(1500, 1550))
 
@@ -563,9 +563,9 @@ class PrepareTests(SendCase):
         unix_ms = int(moment.timestamp() * 1000)
         self.box.core.versions.update({A: TIMER_VERSION_MIN, B: TIMER_VERSION_MIN})
         for options, name, value in (
-            ({"delay_level": 3}, "DELAY", "3"), ({"delay_ms": 2500}, "TIMER_DELAY_MS", "2500"),
+            ({"delay_level": 3}, "DELAY", "3"), ({"delay_s": 2.5}, "TIMER_DELAY_MS", "2500"),
             ({"deliver_at": moment}, "TIMER_DELIVER_MS", str(unix_ms)),
-            ({"deliver_at": unix_ms}, "TIMER_DELIVER_MS", str(unix_ms)),
+            ({"deliver_at": unix_ms / 1000}, "TIMER_DELIVER_MS", str(unix_ms)),
         ):
             self.box.requests.clear()
             self.send(**options)
@@ -580,7 +580,8 @@ class PrepareTests(SendCase):
         for options in ({"topic": "a b"}, {"topic": "x" * 128}, {"topic": "SELF_TEST_TOPIC"},
                         {"body": b""}, {"body": b"1" * (4 << 20 | 1)}, {"body": "text"},
                         {"properties": {"a": "\x01"}}, {"properties": {"": "1"}},
-                        {"delay_level": 1, "delay_ms": 5}):
+                        {"delay_level": 1, "delay_s": 5}, {"delay_s": -1}, {"delay_s": "5"},
+                        {"delay_s": float("nan")}, {"deliver_at": 1_800_000_000_000}):
             self.assertRaises(OptionError, self.send, **options)
         self.assertEqual(self.box.requests, [])
 
