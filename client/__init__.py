@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.protocol.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from twistmq.client.base.codecs import Serialiser, json_of
     from twistmq.client.base.errors import (
         Busy,
         ClientError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from twistmq.client.base.handlers import COMMIT, ROLLBACK, UNKNOWN, Dead, Decision, Retry
+    from twistmq.client.base.interceptors import Interceptor
     from twistmq.client.base.messages import (
         Message,
         MessageQueue,
@@ -52,24 +54,40 @@ if TYPE_CHECKING:
     from twistmq.client.blocking.pop_consumer import PopConsumer
     from twistmq.client.blocking.producer import Producer
     from twistmq.client.blocking.pull_consumer import PullConsumer
+    from twistmq.client.core.consumer.flow_control import PullLimits
+    from twistmq.client.core.consumer.strategies import (
+        Averagely,
+        AveragelyByCircle,
+        Configured,
+        ConsistentHash,
+        MachineRoom,
+        MachineRoomNearby,
+    )
     from twistmq.client.core.consumer.subscriptions import Sql, sql
     from twistmq.protocol.signature import Credentials
 
 __all__ = [
-    "COMMIT", "ROLLBACK", "UNKNOWN", "Busy", "Client", "ClientError", "Closed", "Consumer",
-    "Credentials", "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full", "Message",
-    "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "PopConsumer",
-    "Producer", "ProtocolError",
-    "PullConsumer", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage",
-    "Rejected", "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
-    "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
-    "TopicMissing", "Undecodable", "Unsupported", "sql",
+    "COMMIT", "ROLLBACK", "UNKNOWN", "Averagely", "AveragelyByCircle", "Busy", "Client",
+    "ClientError", "Closed", "Configured", "ConsistentHash", "Consumer", "Credentials",
+    "DamagedMessage", "Dead", "Decision", "Denied", "ForkedError", "Full", "Interceptor",
+    "MachineRoom", "MachineRoomNearby", "Message", "MessageQueue", "NoRoute", "NotAssigned",
+    "NotSafe", "OptionError", "PopConsumer", "Producer", "ProtocolError", "PullConsumer",
+    "PullLimits", "PullResult", "PullStatus", "ReceiptExpired", "ReceivedMessage", "Rejected",
+    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Serialiser", "Sql",
+    "TopicMissing", "Undecodable", "Unsupported", "json_of", "sql",
 ]
 
 _MODULES: Final = {
     "twistmq.protocol.signature": ["Credentials"],
     "twistmq.client.blocking.client": ["Client"],
     "twistmq.client.blocking.consumer": ["Consumer"],
+    "twistmq.client.base.codecs": ["Serialiser", "json_of"],
+    "twistmq.client.base.interceptors": ["Interceptor"],
+    "twistmq.client.core.consumer.flow_control": ["PullLimits"],
+    "twistmq.client.core.consumer.strategies": [
+        "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash", "MachineRoom",
+        "MachineRoomNearby"],
     "twistmq.client.core.consumer.subscriptions": ["Sql", "sql"],
     "twistmq.client.base.errors": [
         "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute", "NotAssigned",

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.certificates import Authority
 from twistmq.broker.testing import running_broker
 from twistmq.client import Client
 from twistmq.client.shell.options import option_page
@@ -84,6 +85,34 @@ class ExampleTests(TestCase):
         """Messages are received, extended, acknowledged and given back."""
         return self.run_example(self.example("pop"))
 
+    @inlineCallbacks
+    def test_the_examples_of_acknowledgements_run(self) -> Any:
+        """Each run of the first gets one message more; the second has ten at once."""
+        for count in (1, 2, 3):
+            yield self.run_example(self.example("acknowledge"))
+            yield self.check_committed("billing", "orders", count)
+        yield self.run_example(self.example("tasks"))
+        yield self.check_committed("packing", "parcels", 10)
+
+    @inlineCallbacks
+    def test_the_examples_of_errors_and_values_run(self) -> Any:
+        """A send is tried, and a value comes back."""
+        yield self.run_example(self.example("values"))
+        yield self.run_example(self.example("errors"))
+
+    def test_the_example_of_tls_runs(self) -> Deferred[Any]:
+        """Against a broker that takes nothing but TLS."""
+        folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        folder.mkdir()
+        authority = Authority(folder)
+        pair = authority.pair("server", hosts=("127.0.0.1",))
+        settings = {"tls.server.mode": "enforcing", "tls.server.certPath": str(pair.cert),
+                    "tls.server.keyPath": str(pair.key)}
+        running = running_broker(settings)
+        self.broker = running.__enter__()
+        self.addCleanup(running.__exit__, None, None, None)
+        return self.run_example(self.example("tls").replace("ca.pem", str(authority.cert)))
+
     def test_the_examples_of_tests_run(self) -> Deferred[Any]:
         """Without a broker, and with brokers in memory."""
         return self.run_example(self.example("testing") + self.example("memory"))
@@ -99,17 +128,24 @@ class ExampleTests(TestCase):
 
 
 def broken_loops(text: str) -> list[str]:
-    """The loops over a consumer that end by ``break`` or ``return``: their first lines."""
+    """The loops over a consumer that end by ``break`` or ``return`` and acknowledge nothing.
+
+    :returns: their first lines.
+    """
     found, lines = [], text.splitlines()
     for number, line in enumerate(lines):
         loop = re.match(r"(\s*)(?:async )?for .+ in .*consumer.*:", line)
         if loop is None:
             continue
+        body = []
         for inner in lines[number + 1:]:
             if inner.strip() and len(inner) - len(inner.lstrip()) <= len(loop[1]):
                 break
-            if re.match(r"\s*(?:break|return)\b", inner):
-                found.append(line.strip())
+            body.append(inner)
+        is_left = any(re.match(r"\s*(?:break|return)\b", inner) for inner in body)
+        # A task that the loop creates acknowledges its message.
+        if is_left and not re.search(r"\.acknowledge\(|create_task\(", "\n".join(body)):
+            found.append(line.strip())
     return found
 
 
