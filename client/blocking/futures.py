@@ -412,4 +412,5 @@ def _forked() -> None:
     _to_tell = None
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)

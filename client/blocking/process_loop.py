@@ -63,5 +63,6 @@ def _forked() -> None:
             _loops.discard(loop)
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)
 atexit.register(finish)
