@@ -20,7 +20,7 @@ _TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trac
                 "spark_bridge")
 #: Folders whose pages are written by hand.
 BY_HAND: Final = frozenset((
-    "acl", "client", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
+    "acl", "plugins/flow_control", "plugins/ha", "plugins/static_topic",
     "spark_bridge"))
 _MODULES_LINE: Final = "## Modules\n"
 #: A folder with more modules has a page.

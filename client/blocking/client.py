@@ -71,6 +71,9 @@ class Client:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return repr(self.core)
+
     @property
     def client_id(self) -> str:
         """The id under which brokers know the client."""

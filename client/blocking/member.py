@@ -49,6 +49,9 @@ class BlockingMember(Generic[T]):
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
+
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Pull nothing more, of some queues or of all; what was read is still handed out."""
         self.client.loop.run_there(lambda: self.member.set_paused(queues, True))

@@ -87,6 +87,9 @@ class Producer:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<{self.sender!r}{', closed' if self._is_closed else ''}>"
+
     @property
     def group(self) -> str:
         """The producer group."""

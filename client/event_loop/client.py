@@ -30,6 +30,9 @@ class LoopClient:
     ) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return repr(self.core)
+
     @property
     def client_id(self) -> str:
         """The id under which brokers know the client."""

@@ -89,6 +89,9 @@ class LoopMember(Generic[C, T]):
         function(*arguments)
         self.client.shell.wake()
 
+    def __repr__(self) -> str:
+        return f"<{self.member!r}{', closed' if self._is_closed else ''}>"
+
     def pause(self, queues: Sequence[MessageQueue] | None = None) -> None:
         """Pull nothing more, of some queues or of all; what was read is still handed out."""
         self._post(self.member.set_paused, queues, True)

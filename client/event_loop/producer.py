@@ -72,6 +72,9 @@ class LoopProducer(Generic[C, F]):
             self.client.core.add(self.sender)
             self.client.shell.driver.run_soon()
 
+    def __repr__(self) -> str:
+        return f"<{self.sender!r}{', closed' if self._is_closed else ''}>"
+
     @property
     def group(self) -> str:
         """The producer group."""

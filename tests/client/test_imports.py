@@ -78,7 +78,7 @@ class WindowsTests(SynchronousTestCase):
     """As far as it can be shown where Windows is not."""
 
     def test_every_name_is_imported_without_what_windows_lacks(self) -> None:
-        """The names of the blocking style and of asyncio; click loads a module of Windows itself."""
+        """The names of the blocking style and of asyncio; click needs a module of Windows."""
         # What the standard library itself imports on this platform is loaded first.
         code = f"""
 import asyncio, concurrent.futures, logging, multiprocessing.util, ssl, sys

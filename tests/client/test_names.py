@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from twisted.trial.unittest import SynchronousTestCase
 
 import twistmq.broker.api
 import twistmq.client
 import twistmq.client.testing
+from twistmq.broker.testing import running_broker
+from twistmq.client import Client, Consumer, Producer
 
 
 class NameTests(SynchronousTestCase):
@@ -28,3 +33,36 @@ class NameTests(SynchronousTestCase):
         """As of any module."""
         with self.assertRaisesRegex(AttributeError, "'twistmq.client' has no attribute 'Nothing'"):
             twistmq.client.Nothing  # noqa: B018
+
+
+class ShownTests(SynchronousTestCase):
+    """What a program sees of its objects."""
+
+    def test_objects_show_their_servers_groups_and_topics(self) -> None:
+        """Also whether they are closed."""
+        with running_broker() as broker:
+            where = broker.namesrv_address
+            with Client(where) as client:
+                producer = Producer(client=client, group="p")
+                consumer = Consumer(client=client, group="g", topics=["b", "a"])
+                self.assertEqual(repr(producer), "<producer of group p>")
+                self.assertEqual(repr(consumer), "<consumer of group g with topics a, b>")
+                self.assertEqual(repr(client), f"<client of {where}, producer of group p, "
+                                               "consumer of group g with topics a, b>")
+                consumer.close()
+            self.assertEqual(repr(consumer), "<consumer of group g with topics a, b, closed>")
+            self.assertEqual(repr(client), f"<client of {where}, closed>")
+
+    def test_a_client_that_was_never_closed(self) -> None:
+        """The end of the program warns of it, if the program shows such warnings."""
+        with running_broker() as broker:
+            where = broker.namesrv_address
+            code = ("from twistmq.client import Producer\n"
+                    f"producer = Producer({where!r}, group='p')\n"
+                    "producer.send_soon('T', b'1')")
+            for arguments, count in (("-Wdefault", 1), ("-Werror", 1), ("-Wignore", 0)):
+                done = subprocess.run([sys.executable, arguments, "-c", code], text=True,
+                                      capture_output=True, check=True)
+                self.assertEqual(done.stderr.count(
+                    f"never closed: <client of {where}, producer of group p>"), count,
+                    msg=done.stderr)

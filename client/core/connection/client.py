@@ -143,6 +143,11 @@ class ClientCore:
         self.versions: dict[str, int] = {}
         self.engine.on_open.append(self._opened)
 
+    def __repr__(self) -> str:
+        state = ", closed" if self.is_closed else ""
+        members = "".join(f", {member!r}" for member in self.members)
+        return f"<client of {';'.join(self.names.addresses) or 'no name server'}{members}{state}>"
+
     # --- members and heartbeats
 
     def add(self, member: GroupMember) -> None:

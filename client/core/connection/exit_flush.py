@@ -7,12 +7,16 @@ closes nothing: another part of the program may still use the client while it en
 
 from __future__ import annotations
 
+import logging
+import warnings
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from twistmq.client.core.connection.client import ClientCore
 
 __all__ = ["finish", "time_of"]
+
+log = logging.getLogger("twistmq.client")
 
 #: The longest time that an end takes, ms, whatever the time-outs of the producers are.
 TIME_MAX_MS: Final = 30_000
@@ -32,7 +36,8 @@ def time_of(client: ClientCore) -> float:
 async def finish(client: ClientCore) -> None:
     """Wait until sends have ended, acknowledgements are at the brokers and all bytes are sent.
 
-    It ends after :func:`time_of` at the latest.
+    It ends after :func:`time_of` at the latest, with a ``ResourceWarning`` about a client that the
+    program has not closed.
     """
     tasks = client.tasks
     deadline_ms = tasks.now_ms + time_of(client)
@@ -46,3 +51,9 @@ async def finish(client: ClientCore) -> None:
         await tasks.sleep(_LOOK_MS)
     for each in finishing:
         each.cancel()
+    if not client.is_closed:
+        try:
+            warnings.warn(f"never closed: {client!r}", ResourceWarning, stacklevel=1, source=client)
+        except ResourceWarning as warning:
+            # Warnings are errors in this program, which ends anyway.
+            log.error("%s", warning)

@@ -113,6 +113,11 @@ class Member(Results[T]):
 
     # --- the group
 
+    def __repr__(self) -> str:
+        topics = ", ".join(sorted(topic for topic in self.subscriptions
+                                  if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)))
+        return f"consumer of group {self.group} with topics {topics or 'not chosen yet'}"
+
     def producer_data(self) -> None:
         """A consumer produces nothing."""
 

@@ -727,5 +727,8 @@ class Sender:
         """The producer's part of a heartbeat."""
         return ProducerData(group_name=self.group)
 
+    def __repr__(self) -> str:
+        return f"producer of group {self.group}"
+
     def consumer_data(self) -> None:
         """A producer consumes nothing."""
