@@ -1,1 +1,1 @@
-"""What a program sends, reads and catches: messages, answers, codecs, interceptors, errors."""
+"""The objects that a program holds: messages, answers, codecs, interceptors and errors."""

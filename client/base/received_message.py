@@ -119,11 +119,11 @@ class ReceivedMessage(Read, Generic[T]):
         return type(self), self._arguments(), self._state()
 
     def _arguments(self) -> tuple[object, ...]:
-        """What the constructor of a copy is called with; a copy has a value but no decoder."""
+        """The arguments for the constructor of a copy, which has a value but no decoder."""
         return self._record, self.queue, self.offset, self.topic, None
 
     def _state(self) -> tuple[object, ...]:
-        """What a copy has beside the arguments of its constructor."""
+        """The further attributes of a copy."""
         value, fault = self._value, None
         if self._decode is not None and value is None:
             try:

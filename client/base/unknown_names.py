@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["SYNONYMS", "unknown_name"]
 
-#: What other clients call things, and what this one does.
+#: The words of other clients, and those of this one.
 SYNONYMS: Final[Mapping[str, str]] = {
     "bootstrap_servers": "name_servers", "brokers": "name_servers", "namesrv": "name_servers",
     "namesrv_addr": "name_servers", "servers": "name_servers", "where": "name_servers",

@@ -1,1 +1,1 @@
-"""What all shells share: options, the cores that are made of them, identities, TLS."""
+"""The common parts of all shells: options, the cores made of them, identities, TLS."""

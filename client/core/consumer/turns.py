@@ -1,4 +1,4 @@
-"""Whose turn it is: the handlers and iterations in which the code that runs now was called.
+"""The turns of a consumer: the handlers and iterations in which the running code was called.
 
 A close waits for handlers. One that is called in a handler of the same consumer would wait for
 itself, so it has to know where it is. The context of the code says that: a thread of workers and
