@@ -1,9 +1,9 @@
-"""The loops a message goes through when it is stored: encode, then dispatch.
+"""The loops that every message passes when it is stored: encoding, then dispatching.
 
-They know nothing of files. ``encode_records`` gives records their places and makes the bytes to
-write; ``dispatch_records`` enters them into queues and index once the bytes are written. Many
-records are encoded ahead, a part at a time, and ``place_records`` gives them their places at once.
-Leaf module of the hot path: typed, so that mypyc compiles it.
+They do not deal with files. ``encode_records`` assigns offsets to records and returns the bytes to
+write; ``dispatch_records`` enters the records into queues and index once the bytes are written.
+Large numbers of records are encoded in advance, a part at a time, and ``place_records`` then
+assigns their offsets at once. Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: CommitLog.DefaultAppendMessageCallback, CommitLogDispatcherBuildConsumeQueue,
 IndexService.buildIndex @5.3.3.
@@ -46,12 +46,12 @@ __all__ = ["Absurd", "EncodedRecords", "dispatch_records", "encode_ahead", "enco
            "give_back_offsets", "place_records", "records_in_queues", "set_tags_codes"]
 
 Queues = dict[str, dict[int, ConsumeQueue]]
-#: Records, and their bytes one after the other; the places are not in them yet.
+#: Records and their concatenated bytes, which do not contain the offsets yet.
 EncodedRecords = tuple[Sequence[MessageRecord], bytearray]
-#: Records that no queue can have, and why.
+#: Records that cannot be in any queue, each with the reason.
 Absurd = list[tuple[MessageRecord, str]]
 
-#: Queue offset and place in the log, which are neighbours, and the store time.
+#: The queue offset and the physical offset, which are neighbours, and the store time.
 _PLACES: Final = struct.Struct(">qq")
 _TIME: Final = struct.Struct(">q")
 
@@ -67,16 +67,17 @@ def encode_records(
     body_size_max: int,
     assign_light: Callable[[MessageRecord, ConsumeQueue], None] | None = None,
 ) -> list[tuple[int, bytes]]:
-    """Give records their offsets and encode them.
+    """Assign offsets to records and encode them.
 
-    :param make_queue: called for a queue that is not in ``queues``; puts it there.
-    :param dispatch_filter: says whether a record enters its queue; None: all do but half messages.
-    :param log_offset: where the commit log goes on, bytes.
-    :param file_size: bytes of a commit-log file; a record never lies in two.
-    :param assign_light: gives a record its offsets in light queues; None: no record.
-    :returns: (offset in the commit log, bytes) of each file that is written to, one file's filler
-        included.
-    :raises MessageIllegal: when a record breaks a limit; no queue offset is taken then.
+    :param make_queue: creates a queue that is not in ``queues`` and adds it there.
+    :param dispatch_filter: returns whether a record enters its queue; with None, all records do
+        except half messages.
+    :param log_offset: the end of the commit log.
+    :param file_size: length of a commit-log file in bytes; a record never spans two files.
+    :param assign_light: assigns the offsets of a record in light queues; None disables them.
+    :returns: (commit-log offset, bytes) for each file that is written to, including the filler of a
+        finished file.
+    :raises MessageIllegal: when a record breaks a limit; in that case no queue offset is taken.
     """
     writes: list[tuple[int, bytes]] = []
     parts: list[bytes] = []
@@ -129,7 +130,7 @@ def encode_records(
 def encode_ahead(
     records: Sequence[MessageRecord], file_size: int, body_size_max: int
 ) -> bytearray:
-    """Encode records whose places are not known yet; none is an inner batch.
+    """Encode records before their offsets are known; inner batches are not allowed.
 
     :raises MessageIllegal: when a record breaks a limit.
     """
@@ -161,10 +162,10 @@ def place_records(
     file_size: int,
     now_ms: int,
 ) -> list[tuple[int, bytes]]:
-    """Give records that are encoded their offsets.
+    """Assign offsets to encoded records.
 
     :param encoded: from ``encode_ahead``; the offsets are written into its bytes.
-    :returns: as ``encode_records`` does, which says what the other parameters are.
+    :returns: the same as ``encode_records``, which also describes the other parameters.
     """
     writes: list[tuple[int, bytes]] = []
     parts: list[bytes | bytearray] = []
@@ -211,7 +212,7 @@ def place_records(
 def _enters(
     record: MessageRecord, dispatch_filter: Callable[[MessageRecord], bool] | None
 ) -> bool:
-    """Whether a record enters its queue."""
+    """Return whether a record enters its queue."""
     return has_queue_entry(record.sys_flag) and (
         dispatch_filter is None or dispatch_filter(record))
 
@@ -219,7 +220,7 @@ def _enters(
 def _queue_of(
     record: MessageRecord, queues: Queues, make_queue: Callable[[str, int], ConsumeQueue]
 ) -> ConsumeQueue:
-    """A record's queue, made if it does not exist."""
+    """Return the queue of a record, creating it if it does not exist."""
     known = record.queue
     if isinstance(known, ConsumeQueue) and (
             known.topic is record.topic and known.queue_id == record.queue_id
@@ -230,15 +231,15 @@ def _queue_of(
     if queue is None:
         queue = make_queue(record.topic, record.queue_id)
     record.queue = queue
-    # The same text as one string: the next look-up compares no texts.
+    # Share one string object, so that the next look-up compares no characters.
     record.topic = queue.topic
     return queue
 
 
 def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
-    """Let an inner batch say where it begins.
+    """Write the first queue offset of an inner batch into its properties.
 
-    :raises MessageIllegal: when the record is no batch, or the queue takes no batches.
+    :raises MessageIllegal: when the record is not a batch, or the queue does not accept batches.
     """
     if not isinstance(queue, BatchQueue):
         raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
@@ -252,21 +253,21 @@ def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
 
 
 def give_back_offsets(records: Sequence[MessageRecord], queues: Queues) -> None:
-    """Undo what encode_records took of the queues' offsets."""
+    """Release the queue offsets that ``encode_records`` took."""
     for record in records:
         if record.enters_queue:
             queues[record.topic][record.queue_id].next_offset -= record.message_count
 
 
 def set_tags_codes(records: Sequence[MessageRecord], tags_codes: Mapping[str, TagsCode]) -> None:
-    """Give records the numbers of their queue entries where these are not their tags'."""
+    """Set the tags codes of records whose topic does not use the hash of the tag."""
     for record in records:
         if record.topic in tags_codes:
             record.tags_code = tags_codes[record.topic](record)
 
 
 def records_in_queues(records: Sequence[MessageRecord]) -> list[MessageRecord]:
-    """The records that entered a queue."""
+    """Return the records that entered a queue."""
     return [record for record in records if record.enters_queue]
 
 
@@ -282,13 +283,13 @@ def dispatch_records(
 ) -> int:
     """Enter stored records into their queues and the index.
 
-    :param restart_queue: empties a queue and lets it go on at an offset.
-    :param dirty: gets each queue whose tail was empty.
-    :param absurd: gets records whose topic, queue id or queue offset cannot be; they enter the
-        index alone.
+    :param restart_queue: empties a queue and sets its next offset.
+    :param dirty: receives each queue whose tail was empty.
+    :param absurd: receives records with an invalid topic, queue id or queue offset; they enter only
+        the index.
     :param index: None if it does not exist.
     :param next_index: starts another file when the index is full.
-    :returns: bytes of entries that are new.
+    :returns: the size of the new entries in bytes.
     """
     added = 0
     for record in records:
@@ -298,7 +299,7 @@ def dispatch_records(
             try:
                 queue = _queue_of(record, queues, make_queue)
             except MessageIllegal as error:
-                # Its sender would have been refused; another broker's log may have such a record.
+                # A send of such a record is refused, but the log of another broker may contain one.
                 record.enters_queue = False
                 absurd.append((record, str(error)))
         if queue is not None:
@@ -313,8 +314,8 @@ def dispatch_records(
                 if is_offset and record.queue_offset < queue.max_offset and (
                     0 <= queue.max_physical <= record.physical_offset
                 ):
-                    # Newer than all, yet with an old offset, which only recovery meets: the
-                    # topic was deleted and made again.
+                    # A newer message with an older offset occurs only in recovery: the topic was
+                    # deleted and created again.
                     restart_queue(queue, record.queue_offset)
                     before = 0
                 if not is_offset or (
@@ -338,7 +339,7 @@ def dispatch_records(
         elif record.keys:
             key_hash = java_string_hash(record.topic + "#")
         if index is None or record.physical_offset < index.end_physical:
-            # The records that recovery dispatches again are in the index already.
+            # The index already contains the records that recovery dispatches again.
             continue
         if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
             continue

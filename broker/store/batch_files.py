@@ -1,7 +1,8 @@
 """The files of all batch queues: ``batchconsumequeue/TOPIC/QUEUE_ID/START``, 300,000 entries each.
 
-An entry's place in the files says nothing of queue offsets. The entry of an offset is looked for:
-first among the files, whose first offsets are known, then by halves in one of them.
+The position of an entry in the files is independent of its queue offsets, because one entry covers
+all messages of a batch. To find the entry of an offset, the search first selects the file by its
+first offset, which is known, and then does a binary search in that file.
 
 Source: BatchConsumeQueue, ConsumeQueueStore @5.3.3.
 """
@@ -24,9 +25,9 @@ from twistmq.broker.store.segment_files import list_segments, segment_path
 
 __all__ = ["BatchQueueFiles"]
 
-#: Entries read at a time when a file is scanned.
+#: The number of entries read at a time when a file is scanned.
 _SCAN_ENTRIES: Final = 4096
-#: So many entries are read at once when an offset is looked for, and no fewer.
+#: The number of entries at which a binary search ends; these entries are then read at once.
 _SEARCH_ENTRIES: Final = 64
 
 BatchEntry = tuple[int, int, int, int, int, int, int, int]
@@ -36,7 +37,7 @@ class BatchQueueFiles(QueueFiles):
     """Reads and writes the entries of batch queues.
 
     :param directory: the ``batchconsumequeue`` directory.
-    :param file_size: bytes of each file, a multiple of an entry's.
+    :param file_size: length of each file in bytes, a multiple of the size of an entry.
     """
 
     entry_size = BATCH_ENTRY_SIZE
@@ -67,7 +68,7 @@ class BatchQueueFiles(QueueFiles):
     # --- reading
 
     def read_again(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Read entries that a crash left. See QueueFiles.read_again."""
+        """Read entries left by a crash. See QueueFiles.read_again."""
         queue = _batch(queue)
         index = self._file_of(queue, offset)
         if index >= 0:
@@ -76,10 +77,10 @@ class BatchQueueFiles(QueueFiles):
         return self.read(queue, offset, count) or b""
 
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | None:
-        """Read up to ``count`` entries from the one on that has an offset.
+        """Read up to ``count`` entries, beginning with the one that contains an offset.
 
-        :returns: fewer where a file or the queue ends; the first is the next one when the offset
-            is missing; None when the file of this offset is gone.
+        :returns: fewer entries where a file or the queue ends. If no entry contains the offset, the
+            first one is the next entry. None when the file of this offset has been removed.
         """
         queue = _batch(queue)
         if queue.tail and BATCH_ENTRY.unpack_from(queue.tail)[4] <= offset:
@@ -90,7 +91,7 @@ class BatchQueueFiles(QueueFiles):
             return bytes(queue.tail[: count * BATCH_ENTRY_SIZE]) if not queue.starts else None
         number = self._find(queue, index, lambda entry: entry[4] + entry[5] <= offset)
         if number == self._entries_in(queue, index):
-            # Nothing has the offset; the entries behind it begin elsewhere.
+            # No entry contains the offset; the next entries begin in another file or in memory.
             if index + 1 < len(queue.starts):
                 return self.read(queue, queue.bases[index + 1], count)
             return bytes(queue.tail[: count * BATCH_ENTRY_SIZE])
@@ -100,7 +101,7 @@ class BatchQueueFiles(QueueFiles):
         return data
 
     def batch_entry(self, queue: ConsumeQueue, offset: int) -> BatchEntry | None:
-        """Read the entry that has an offset; None if it does not exist."""
+        """Read the entry that contains an offset; None if it does not exist."""
         if not queue.min_offset <= offset < queue.max_offset:
             return None
         data = self.read(queue, offset, 1)
@@ -123,7 +124,7 @@ class BatchQueueFiles(QueueFiles):
     def offset_by_time(self, queue: BatchQueue, timestamp: int, upper: bool) -> int:
         """Find a queue offset by store time. See QueueReader.offset_by_time.
 
-        Differs from Apache, whose search answers 0 where it finds none between two entries.
+        Differs from Apache, whose search returns 0 when the time lies between two entries.
         """
 
         def is_before(entry: BatchEntry) -> bool:
@@ -146,19 +147,19 @@ class BatchQueueFiles(QueueFiles):
         return max(last if upper else behind, queue.min_offset)
 
     def _file_of(self, queue: BatchQueue, offset: int) -> int:
-        """Number of the file an offset is in, if it is in any; -1: it is before the first."""
+        """Return the index of the file that contains an offset; -1 if it precedes all files."""
         for index in range(len(queue.bases) - 1, -1, -1):
             if queue.bases[index] <= offset:
                 return index
         return -1
 
     def _entries_in(self, queue: BatchQueue, index: int) -> int:
-        """Count a file's entries."""
+        """Return the number of entries in a file."""
         whole = self.file_size // BATCH_ENTRY_SIZE
         return min(whole, queue.tail_index - queue.starts[index] // BATCH_ENTRY_SIZE)
 
     def _read_file(self, queue: BatchQueue, index: int, number: int, count: int) -> bytes:
-        """Read some of a file's entries, fewer where they end."""
+        """Read some entries of a file, fewer where they end."""
         count = min(count, self._entries_in(queue, index) - number)
         file = self._files.open(segment_path(self.queue_directory(queue), queue.starts[index]))
         return file.read_at(number * BATCH_ENTRY_SIZE, count * BATCH_ENTRY_SIZE)
@@ -166,7 +167,7 @@ class BatchQueueFiles(QueueFiles):
     def _find(
         self, queue: BatchQueue, index: int, is_before: Callable[[BatchEntry], bool]
     ) -> int:
-        """Find the first of a file's entries that is not before what is looked for."""
+        """Find the first entry of a file for which ``is_before`` is false."""
         low, high = 0, self._entries_in(queue, index)
         while high - low > _SEARCH_ENTRIES:
             middle = (low + high) // 2
@@ -190,10 +191,10 @@ class BatchQueueFiles(QueueFiles):
             yield queue
 
     def recover(self, queue: ConsumeQueue, thorough: bool) -> None:
-        """Find where a queue's entries end. See QueueFiles.recover.
+        """Find where the entries of a queue end. See QueueFiles.recover.
 
-        Differs from Apache: after a crash all files are looked at, not the last three. A hole in
-        one before would lead each search by halves astray.
+        Differs from Apache: after a crash all files are checked, not only the last three. A hole in
+        an earlier file would mislead every binary search.
         """
         queue = _batch(queue)
         starts = queue.starts
@@ -217,16 +218,16 @@ class BatchQueueFiles(QueueFiles):
         queue.next_offset = queue.end_offset
 
     def _first_base(self, queue: BatchQueue, start: int) -> int:
-        """The offset a file's first entry begins with."""
+        """Return the first offset of the first entry of a file."""
         file = self._files.open(segment_path(self.queue_directory(queue), start))
         base: int = BATCH_ENTRY.unpack(file.read_at(0, BATCH_ENTRY_SIZE))[4]
         return base
 
     def _count_valid(self, queue: BatchQueue, index: int, end: int) -> tuple[int, int]:
-        """Count the valid entries at the beginning of a file: offsets only grow.
+        """Count the valid entries at the beginning of a file, whose offsets must ascend.
 
-        :param end: the offset behind the last entry of the file before.
-        :returns: their number, and the offset behind the last one.
+        :param end: the offset after the last entry of the previous file.
+        :returns: the number of entries, and the offset after the last one.
         """
         count = 0
         while data := self._read_file(queue, index, count, _SCAN_ENTRIES):
@@ -238,9 +239,9 @@ class BatchQueueFiles(QueueFiles):
         return count, end
 
     def _end_at_index(self, queue: BatchQueue, clear: bool) -> None:
-        """Let the files end before entry number tail_index, and the queue with them.
+        """End the files, and the queue with them, before entry number ``tail_index``.
 
-        :param clear: make what is behind it in the last file zeros.
+        :param clear: fill the rest of the last file with zeros.
         """
         assert not queue.tail, queue.topic
         self._drop_files(queue, queue.tail_index * BATCH_ENTRY_SIZE)
@@ -263,7 +264,7 @@ class BatchQueueFiles(QueueFiles):
     # --- cutting
 
     def cut(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """Drop entries of records at or behind a place in the commit log."""
+        """Drop the entries of records at or after an offset in the commit log."""
         queue = _batch(queue)
         queue.cut(physical_offset)
         if queue.tail:
@@ -276,7 +277,8 @@ class BatchQueueFiles(QueueFiles):
                 break
 
     def cut_at(self, queue: ConsumeQueue, end: int) -> None:
-        """Drop the entries from the one on that has an offset, of a queue with none in memory."""
+        """Drop the entries from the one that contains an offset, in a queue with no entries in
+        memory."""
         queue = _batch(queue)
         assert not queue.tail, queue.topic
         for index in range(max(self._file_of(queue, end), 0), len(queue.starts)):
@@ -297,12 +299,12 @@ class BatchQueueFiles(QueueFiles):
             file.read_at(number * BATCH_ENTRY_SIZE, BATCH_ENTRY_SIZE))[4]
         self._end_at_index(queue, clear=True)
         if not queue.starts:
-            # The files are gone, what they counted is not.
+            # The files are removed, but the queue keeps its offsets.
             queue.end_offset = queue.min_offset = base
         queue.next_offset = queue.end_offset
 
     def correct_min_offset(self, queue: ConsumeQueue, log_min_offset: int) -> None:
-        """Move the queue's beginning to its first record that is still in the commit log."""
+        """Move the beginning of the queue to its first record that is still in the commit log."""
         queue = _batch(queue)
         if queue.min_offset >= queue.max_offset:
             return
@@ -324,7 +326,7 @@ class BatchQueueFiles(QueueFiles):
                 return
 
     def remove_unreachable(self, queue: ConsumeQueue) -> list[str]:
-        """Remove files that end before the queue's beginning. See QueueFiles."""
+        """Remove the files that end before the beginning of the queue. See QueueFiles."""
         queue = _batch(queue)
         directories: list[str] = []
         while len(queue.starts) > 1 and queue.bases[1] <= queue.min_offset:
@@ -337,7 +339,7 @@ class BatchQueueFiles(QueueFiles):
         return directories
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
-        """Make what lies behind the last entry of the last file zeros."""
+        """Fill the rest of the last file, after the last entry, with zeros."""
         position = _batch(queue).tail_index * BATCH_ENTRY_SIZE - queue.starts[-1]
         if position < self.file_size:
             path = segment_path(self.queue_directory(queue), queue.starts[-1])
@@ -352,18 +354,18 @@ class BatchQueueFiles(QueueFiles):
 
 
 def _batch(queue: ConsumeQueue) -> BatchQueue:
-    """The queue, which is a batch queue."""
+    """Return the queue as a batch queue."""
     assert isinstance(queue, BatchQueue), queue.topic
     return queue
 
 
 def _is_written(entry: BatchEntry) -> bool:
-    """Whether an entry can be one."""
+    """Return whether the fields of an entry are valid."""
     return entry[0] >= 0 and entry[1] > 0 and entry[4] >= 0 and entry[5] > 0
 
 
 def _at_or_behind(entries: bytes | bytearray, offset: int) -> int:
-    """Number of the entry that has an offset, or of the next one."""
+    """Return the number of the entry that contains an offset, or of the next one."""
     number = max(entry_before(entries, offset), 0)
     if number * BATCH_ENTRY_SIZE < len(entries):
         entry = BATCH_ENTRY.unpack_from(entries, number * BATCH_ENTRY_SIZE)

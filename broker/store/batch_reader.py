@@ -1,8 +1,8 @@
-"""Reading a batch queue: records, each of which may be a batch of messages.
+"""Reads batch queues, in which each record may be a batch of messages.
 
-A record comes whole, also when the reader asked for an offset in its middle: the reader leaves out
-what it has already. Limits count messages, and a record that breaks one comes only if it is the
-first.
+A record is always returned whole, even when the requested offset lies in its middle; the client
+skips the messages that it already has. Limits count messages. A record that exceeds a limit is
+returned only if it is the first one.
 
 Source: DefaultMessageStore.getMessage, isTheBatchFull, BatchConsumeQueue.iterateFrom @5.3.3.
 """
@@ -25,14 +25,15 @@ from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["BatchReader"]
 
-#: Least total size a reader may ask for, bytes. Source: DefaultMessageStore.getMessage.
+#: The smallest total size that a reader can request, in bytes. Source:
+#: DefaultMessageStore.getMessage.
 _TOTAL_SIZE_LEAST = 100
 
 
 class BatchReader:
     """Reads the batch queues of one store.
 
-    :param is_in_memory: says of a place of the commit log whether it is in the page cache.
+    :param is_in_memory: returns whether an offset of the commit log is likely in the page cache.
     """
 
     def __init__(
@@ -55,17 +56,18 @@ class BatchReader:
         message_filter: MessageFilter | None,
         max_total_size: int,
     ) -> GetMessageResult:
-        """Read from an offset the queue has. See MessageStore.get_message."""
+        """Read from an offset that the queue contains. See MessageStore.get_message."""
         result = GetMessageResult(
             GetMessageStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset)
         count = max(max_count, 1)
         if message_filter is not None:
-            # Entries that do not match are looked at until one read has had its share.
+            # Entries that do not match are skipped until the read has examined its share of
+            # entries.
             count = max(count, entries_to_look_at(
                 message_filter, self.settings.max_filter_message_size, BATCH_ENTRY_SIZE))
         entries = self._files.read(queue, offset, count)
         if not entries:
-            # The file of this offset was removed meanwhile.
+            # The file of this offset has been removed since.
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = queue.min_offset
             return result
@@ -77,7 +79,7 @@ class BatchReader:
         self, result: GetMessageResult, entries: bytes, count_max: int, size_max: int,
         message_filter: MessageFilter | None,
     ) -> None:
-        """Take the records of consecutive entries until there are enough of them."""
+        """Collect the records of consecutive entries until a limit is reached."""
         log = self._log
         skip_below, place = 0, log.max_offset
         for place, size, code, _, base, messages, _, _ in BATCH_ENTRY.iter_unpack(entries):
@@ -108,7 +110,7 @@ class BatchReader:
         self, result: GetMessageResult, place: int, size: int, messages: int, count_max: int,
         size_max: int,
     ) -> bool:
-        """Whether a record no longer fits into a result; the first always does."""
+        """Return whether a record no longer fits into a result; the first one always fits."""
         if not result.messages:
             return False
         settings = self.settings

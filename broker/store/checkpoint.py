@@ -1,7 +1,7 @@
-"""The checkpoint file: up to which store times commit log, queues and index are on disk.
+"""The checkpoint file: the store times up to which commit log, queues and index are on disk.
 
-4096 bytes, of which five big-endian int64 are used. Values only ever say what is durable already,
-so a crash between data and checkpoint costs recovery time and no data.
+The file has 4096 bytes, of which five big-endian int64 are used. Its values only ever state what is
+already durable, so a crash between data and checkpoint costs recovery time but no data.
 
 Source: StoreCheckpoint @5.3.3.
 """
@@ -25,22 +25,22 @@ _VALUE_MAX: Final = 2**63 - 1
 class Checkpoint:
     """The five values, in the order of the file."""
 
-    #: Store time in ms of the newest message whose record is durable.
+    #: The store time of the newest message whose record is durable, in ms.
     physic_msg_timestamp: int = 0
     #: The same for consume-queue entries.
     logics_msg_timestamp: int = 0
     #: The same for index items.
     index_msg_timestamp: int = 0
-    #: Commit-log offset up to which the master is durable; a slave's knowledge.
+    #: The commit-log offset up to which the master is durable, as known to a slave.
     master_flushed_offset: int = 0
-    #: Commit-log offset up to which replicas agreed.
+    #: The commit-log offset that the replicas have confirmed.
     confirm_phy_offset: int = 0
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Checkpoint:
-        """Read a checkpoint file's bytes; shorter ones of older brokers count as zeros.
+        """Decode a checkpoint file; the values missing in shorter files of older brokers are zeros.
 
-        :raises StoreDamaged: when a value is negative, which none can be.
+        :raises StoreDamaged: when a value is negative, which is not valid.
         """
         values = _VALUES.unpack(data[: _VALUES.size].ljust(_VALUES.size, b"\0"))
         checkpoint = cls(*values)
@@ -50,22 +50,22 @@ class Checkpoint:
         return checkpoint
 
     def encode(self) -> bytes:
-        """Make the file's bytes.
+        """Encode the file.
 
-        A record of another broker's log may have a store time that is negative, or so late that
-        the index's goes beyond an int64; the file has the nearest number that can be.
+        A record of another broker's log may have a negative store time, or one so late that the
+        time of the index exceeds an int64; the file then contains the nearest valid number.
         """
         values = _VALUES.pack(*[
             min(max(0, getattr(self, field.name)), _VALUE_MAX) for field in fields(self)])
         return values.ljust(CHECKPOINT_SIZE_BYTES, b"\0")
 
     def min_timestamp(self) -> int:
-        """Recovery must start at or before messages of this store time, in ms."""
+        """Return the store time at or before which recovery must start, in ms."""
         earliest = min(self.physic_msg_timestamp, self.logics_msg_timestamp)
         return max(0, earliest - CHECKPOINT_MARGIN_MS)
 
     def min_timestamp_index(self) -> int:
-        """Like :meth:`min_timestamp`, if the index must be complete too."""
+        """Like :meth:`min_timestamp`, if the index must be complete as well."""
         return min(self.min_timestamp(), self.index_msg_timestamp)
 
 

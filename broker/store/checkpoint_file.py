@@ -1,7 +1,7 @@
-"""The checkpoint in its file, which one thread at a time writes.
+"""The file of the checkpoint, which one thread at a time writes.
 
-It is written on a thread when more is durable, and at once, by the append itself, when store times
-go back.
+It is written on a thread when more data has become durable. When store times go back, the append
+itself writes it at once.
 
 Source: StoreCheckpoint @5.3.3.
 """
@@ -21,7 +21,7 @@ __all__ = ["CheckpointFile"]
 
 
 class CheckpointFile:
-    """Writes a checkpoint, on a thread and one write at a time."""
+    """Writes a checkpoint on a thread, one write at a time."""
 
     def __init__(
         self,
@@ -34,24 +34,24 @@ class CheckpointFile:
         self._io = io
         self._in_thread = in_thread
         self._lock = DeferredLock()
-        #: Held during a write; values queued before they were lowered are not written.
+        #: Held during a write. Values that were queued before they were lowered are not written.
         self._writing = Lock()
         self._lowered = 0
-        #: A place of the log, and the least store time from there on of those that went back, ms.
+        #: A commit-log offset, and the lowest store time in ms, from which store times went back.
         self._went_back = -1, 0
         self._saved = b""
 
     def load(self) -> None:
-        """Read the file if there is one.
+        """Read the file if it exists.
 
-        :raises StoreDamaged: when it holds what no checkpoint can.
+        :raises StoreDamaged: when it contains a value that is not valid.
         """
         if self._io.exists(self.path):
             self._saved = self._io.read_file(self.path)
             self.values = Checkpoint.decode(self._saved, self.path)
 
     def save(self) -> Deferred[None]:
-        """Make the values durable; fires when those of now are."""
+        """Make the current values durable; fires when they are."""
         return self._lock.run(self._write)
 
     def _write(self) -> Deferred[None]:
@@ -71,32 +71,32 @@ class CheckpointFile:
     # --- what is durable
 
     def log_is_durable(self, timestamp: int, end: int) -> None:
-        """Note that the commit log is durable up to a place, and the store time there, ms."""
+        """Note that the commit log is durable up to an offset, with the store time there, in ms."""
         if timestamp > 0:
             self.values.physic_msg_timestamp = self._known(timestamp, end)
 
     def queues_are_durable(self, timestamp: int, end: int) -> None:
-        """Note the same of the entries of queues."""
+        """Note the same for the entries of queues."""
         if timestamp > 0:
             self.values.logics_msg_timestamp = self._known(timestamp, end)
 
     def index_is_durable(self, timestamp: int, end: int) -> None:
-        """Note the same of the index."""
+        """Note the same for the index."""
         self.values.index_msg_timestamp = max(
             self.values.index_msg_timestamp, self._known(timestamp, end))
 
     def _known(self, timestamp: int, end: int) -> int:
-        """Behind a place where store times went back all are later than this."""
+        """Limit a store time to one that is less than every later time after a clock change."""
         place, least_ms = self._went_back
         return min(timestamp, least_ms) if end <= place else timestamp
 
     def lower(self, now_ms: int, place: int) -> None:
-        """Store times go back to ``now_ms`` behind a place of the log: say nothing beyond, now.
+        """Lower the values now: store times after this commit-log offset go back to ``now_ms``.
 
-        Recovery starts by these values. A message stored with an earlier time than theirs, and not
-        durable, would be left out of queues and index.
+        Recovery starts from these values. It would not add a message to queues and index that was
+        stored with an earlier time than theirs and is not durable in them.
 
-        :raises StoreError: when it cannot be written.
+        :raises StoreError: when the file cannot be written.
         """
         values, before_ms = self.values, now_ms - 1
         _, least_ms = self._went_back

@@ -1,8 +1,8 @@
 """Making the commit log durable: many waiting sends share one sync, which runs on a thread.
 
-While a sync runs, appends go on and their waits gather for the next one (group commit). A sync that
-fails is never tried again: the kernel may have dropped the pages, so that a later success would
-promise what is not there. The store accepts nothing more then.
+While a sync runs, appends continue, and their waiting sends gather for the next one (group commit).
+A failed sync is never retried: the kernel may have dropped the pages, so a later success would
+confirm data that is not on disk. The store then accepts no more messages.
 
 Source: CommitLog.GroupCommitService, FlushRealTimeService @5.3.3.
 """
@@ -23,22 +23,23 @@ from twistmq.protocol.errors import StoreError
 
 __all__ = ["CommitFlush", "RunSync"]
 
-#: Runs a sync. Given a function that, called on the reactor's thread, says what has to be synced
-#: now and makes the job; and one to call there when the job is done, with the failure if it failed.
-#: No Deferred: what is sent one at a time waits for all that stands between a sync and its reply.
+#: Runs a sync. The first argument is a function that is called on the reactor's thread, determines
+#: the data to sync and makes the job. The second one is called on that thread when the job is done,
+#: with the failure if there was one. No Deferred is used, because a client that sends one message
+#: at a time waits for every step between a sync and its reply.
 RunSync = Callable[[Callable[[], Callable[[], None]], Callable[[Failure | None], None]], None]
 
 
 class _NotBegun(Exception):
-    """A sync could not be begun, which says nothing of what is written."""
+    """A sync could not be begun, so the written data may still be intact."""
 
 
 class CommitFlush:
     """Runs the syncs of one commit log.
 
-    :param run_sync: runs a sync where it likes, see RunSync.
-    :param on_flushed: called after each sync with the newest store time that it covers, ms,
-        and up to where in the log that is.
+    :param run_sync: runs a sync on a thread of its choice, see RunSync.
+    :param on_flushed: called after each sync with the newest store time that it covers, in ms, and
+        the commit-log offset up to which it covers the log.
     """
 
     log = Logger()
@@ -63,7 +64,7 @@ class CommitFlush:
         self._outage = Outage()
 
     def flushed(self, offset: int) -> Deferred[None] | None:
-        """Wait until the log is on disk up to an offset; None when it is.
+        """Wait until the log is on disk up to an offset; None when it already is.
 
         :returns: fires with None, or fails with StoreError when the disk fails.
         """
@@ -72,7 +73,7 @@ class CommitFlush:
         if self.failure is None and not self._running:
             self._run()
             if offset <= self._log.flushed_offset:
-                # It ran at once.
+                # The sync has already finished.
                 return None
         waiting: Deferred[None] = Deferred()
         if self.failure is not None:
@@ -82,7 +83,7 @@ class CommitFlush:
         return waiting
 
     def flush_due(self, now_ms: int) -> None:
-        """Start a sync when the interval is over and there is enough to flush."""
+        """Start a sync when the interval has passed and there is enough to flush."""
         settings = self.settings
         elapsed_ms = now_ms - self._last_ms
         behind = self._log.max_offset - self._log.flushed_offset
@@ -96,13 +97,13 @@ class CommitFlush:
             self._run()
 
     def _run(self) -> None:
-        """Sync what is written when the sync begins."""
+        """Sync the data that is written when the sync begins."""
         assert not self._running
         self._running = True
         self._run_sync(self._job, self._done)
 
     def _job(self) -> Callable[[], None]:
-        """Begin a sync: what is written up to now is what it covers."""
+        """Begin a sync, which covers the data written so far."""
         self._target = self._log.max_offset
         self._target_timestamp = self._log.last_store_timestamp
         try:
@@ -116,10 +117,10 @@ class CommitFlush:
         return fail
 
     def _done(self, failure: Failure | None) -> None:
-        """The sync that ran is over."""
+        """Handle the end of a sync."""
         self._running = False
         if self.failure is not None:
-            # The log was given up meanwhile.
+            # The flushing was given up while the sync ran.
             return
         if failure is None:
             self._outage.ends()
@@ -147,7 +148,7 @@ class CommitFlush:
         self.give_up(StoreError(f"the commit log cannot be flushed: {failure.value}"))
 
     def give_up(self, error: StoreError) -> None:
-        """Sync no more; who waits, and who will, gets the error."""
+        """Stop syncing; current and future waiters get the error."""
         self.failure = error
         waiting, self._waiting = self._waiting, []
         for _, each in waiting:

@@ -1,9 +1,9 @@
-"""The commit log: every message of every topic, one after the other, in files of equal length.
+"""The commit log: the messages of all topics, one after the other, in files of equal length.
 
-A record never lies in two files: what does not fit ends with a blank record and the next file
-begins. Bytes go to the kernel with one ``write_at`` for each file of an append; none waits here.
-Messages are copied from a map, and what may be a hole is not: see ``peek``. Places are offsets in
-bytes from the first file the log ever had.
+A record never spans two files. When it does not fit, the file ends with a blank record and the next
+file begins. Each append writes its bytes to the kernel with one ``write_at`` per file, and nothing
+waits in memory here. Messages are read from a memory map, but ranges that may be holes are not, see
+``peek``. Offsets are counted in bytes from the first file that the log ever had.
 
 Source: CommitLog, MappedFileQueue @5.3.3.
 """
@@ -35,16 +35,16 @@ from twistmq.protocol.record import (
 
 __all__ = ["ROOM_SIZE", "CommitLog"]
 
-#: Bytes from which a record's store time can be read, whatever its born host's kind.
+#: The number of bytes that contain the store time of a record, for IPv4 and IPv6 hosts.
 _HEAD_SIZE = STORE_TIMESTAMP_POSITION + 12 + 8
 _MAGICS = frozenset(
     (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)
 )
 _BLANK_MAGIC = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
-#: A record whose size is not known is read so far first: for most that is all of it.
+#: The first read of a record whose size is not known, in bytes. Most records fit into it.
 _MOST_RECORDS_SIZE = 1024
-#: So many zeros are written ahead of small writes that are synced soon, bytes; and up to this size
-#: a write is a small one.
+#: The number of zero bytes written ahead of small writes that are synced soon, and the size up to
+#: which a write counts as small.
 ROOM_SIZE: Final = 256 << 10
 _SMALL_WRITE_SIZE: Final = ROOM_SIZE >> 3
 
@@ -52,7 +52,7 @@ _SMALL_WRITE_SIZE: Final = ROOM_SIZE >> 3
 class CommitLog:
     """The files of one commit log.
 
-    :param file_size: bytes of each file.
+    :param file_size: length of each file in bytes.
     :param syncs_soon: whether each write is followed by a sync that a sender waits for.
     """
 
@@ -65,27 +65,27 @@ class CommitLog:
         self.file_size = file_size
         #: Start offsets of the files, ascending.
         self.starts: list[int] = []
-        #: Where the next record goes.
+        #: The offset of the next record.
         self.max_offset = 0
-        #: Up to here the files are on disk.
+        #: The log is on disk up to this offset.
         self.flushed_offset = 0
-        #: Store time in ms of the newest record.
+        #: The store time of the newest record, in ms.
         self.last_store_timestamp = 0
-        #: Told where a file starts before the log comes to it.
+        #: Called with the start offset of a file before the log creates it.
         self.on_new_file: Callable[[int], None] = lambda start: None
         self._syncs_soon = syncs_soon
-        #: Up to here zeros were written ahead.
+        #: Zeros were written ahead up to this offset.
         self._room_end = 0
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
-        #: Files that are not as long as they were made, by path: nothing of them is read.
+        #: Files whose length has changed, by path. Nothing is read from them.
         self._cut: dict[str, StoreDamaged] = {}
-        #: Paths of missing or cut files that were logged.
+        #: The paths of missing or truncated files that have been logged.
         self._logged_gone: set[str] = set()
-        #: (offset, bytes) of writes that failed and may have left something.
+        #: The (offset, size) of failed writes, whose remains may still be in the files.
         self._failed: list[tuple[int, int]] = []
-        #: Why nothing that is written counts as durable any more.
+        #: The reason why written data no longer counts as durable.
         self._lost: StoreError | None = None
         self._map: ReadMap | None = None
         self._map_start = -1
@@ -97,7 +97,7 @@ class CommitLog:
         return self.starts[0] if self.starts else self.max_offset
 
     def load(self) -> None:
-        """Find the files; until recovery says otherwise all of them count as written.
+        """Find the files. Until recovery has found the end, all of them count as fully written.
 
         :raises StoreDamaged: when a file has the wrong length or is missing.
         """
@@ -105,17 +105,18 @@ class CommitLog:
         self.starts = list_segments(self._io, self.directory, self.file_size)
         self.max_offset = self.starts[-1] + self.file_size if self.starts else 0
         self.flushed_offset = self.max_offset
-        # A file that was made for a write that failed may be here without its name being durable.
+        # A file that was created for a failed write may exist without a durable name.
         self._directory_changed = True
 
     # --- writing
 
     def write(self, writes: Sequence[tuple[int, bytes]]) -> None:
-        """Write at the end, all or nothing.
+        """Write at the end of the log, all or nothing.
 
-        :param writes: (offset, bytes), each within one file, the first at ``max_offset``.
-        :raises StoreFull: when the disk is full; the log is as before.
-        :raises StoreError: when the disk fails; the log is as before.
+        :param writes: (offset, bytes) of each write. Each lies within one file, and the first one
+            begins at ``max_offset``.
+        :raises StoreFull: when the disk is full; the log is unchanged.
+        :raises StoreError: when the disk fails; the log is unchanged.
         """
         assert writes[0][0] == self.max_offset, (writes[0][0], self.max_offset)
         if self._failed:
@@ -130,7 +131,7 @@ class CommitLog:
                 if self._syncs_soon:
                     if offset + len(data) > self._room_end:
                         self._make_room(file, start, offset + len(data), len(data))
-                    # The disk writes while queues and index are.
+                    # The disk writes the bytes while queues and index are updated.
                     file.begin_sync(offset - start, len(data))
         except StoreError:
             self._erase(done)
@@ -141,7 +142,7 @@ class CommitLog:
         self.max_offset = writes[-1][0] + len(writes[-1][1])
 
     def _file_for_write(self, start: int) -> IStoreFile:
-        """Open the file that starts here, making it when the log comes to it."""
+        """Open the file that starts at this offset, and create it if it does not exist yet."""
         path = segment_path(self.directory, start)
         if self.starts and start <= self.starts[-1]:
             return self._open(path)
@@ -152,15 +153,16 @@ class CommitLog:
         return file
 
     def _make_room(self, file: IStoreFile, start: int, end: int, size: int) -> None:
-        """Write zeros behind a small write, so that a sync of the next ones only writes.
+        """Write zeros after a small write, so that syncs of the following writes need no metadata.
 
-        Files are sparse. The first sync of each page waits for the file system's journal too,
-        which takes twice as long; with zeros in it a page is like any other. They are what a hole
-        reads as: nothing sees whether they, or some of them, were written.
+        Files are sparse. The first sync of each page also waits for the journal of the file system,
+        which takes twice as long. A page that already holds zeros is like any other page. A hole
+        also reads as zeros, so readers see no difference, even when only some of the zeros were
+        written.
         """
         room = min(ROOM_SIZE, start + self.file_size - end) if size <= _SMALL_WRITE_SIZE else 0
         if room:
-            # A full disk is an error for the append that needs the room.
+            # A full disk is reported by the append that needs the room.
             with suppress(StoreFull, OSError):
                 file.write_at(end - start, bytes(room))
         self._room_end = end + room
@@ -181,13 +183,14 @@ class CommitLog:
                 )
 
     def erase_failed(self) -> None:
-        """Make durable that nothing is left of a write that failed. Blocks.
+        """Overwrite the remains of failed writes with zeros and sync them. Blocks.
 
-        Before other bytes go there: a loss of power may else leave sectors of both writes as one
-        record, whose CRC covers the body alone. And before a clean stop: the next start would not
-        know.
+        This must happen before other bytes are written there. Otherwise a loss of power could
+        combine sectors of both writes into one record, and the CRC would not notice because it
+        covers only the body. It must also happen before a clean stop, because the next start does
+        not know about the failed write.
 
-        :raises StoreError: when the disk fails; after a sync that did, for good.
+        :raises StoreError: when the disk fails. After a failed sync the error is permanent.
         """
         if self._lost is not None:
             raise self._lost
@@ -195,7 +198,7 @@ class CommitLog:
             start = offset - offset % self.file_size
             try:
                 file = self._files.open(segment_path(self.directory, start))
-                # Where there is no room for zeros, nothing was written either.
+                # If there is no room for the zeros, the failed write has written nothing either.
                 with suppress(StoreFull):
                     file.write_at(offset - start, bytes(size))
             except OSError as error:
@@ -203,7 +206,7 @@ class CommitLog:
             try:
                 file.sync()
             except OSError as error:
-                # Other records of this file, which no sync covers any more, may be lost with it.
+                # Other records of this file may be lost as well, because no later sync covers them.
                 self._lost = StoreError(f"the commit log cannot be flushed: {error}")
                 raise self._lost from error
         self._failed.clear()
@@ -211,11 +214,11 @@ class CommitLog:
     # --- flushing
 
     def sync_job(self) -> Callable[[], None]:
-        """Make the job that puts everything written so far on disk; run it on a thread.
+        """Make the job that puts everything written so far on disk. Run it on a thread.
 
-        Call ``synced`` when it is done: until then its files stay open.
+        Call ``synced`` when the job is done; until then its files stay open.
 
-        :raises StoreError, OSError: when a file cannot be opened; no sync was begun then.
+        :raises StoreError, OSError: when a file cannot be opened. No sync has begun in that case.
         """
         first = self.flushed_offset - self.flushed_offset % self.file_size
         paths = [
@@ -223,7 +226,7 @@ class CommitLog:
             for start in self.starts
             if first <= start < self.max_offset
         ]
-        # Pinned before they are opened: they may be more than stay open otherwise.
+        # Pin the files before opening them: there may be more than the limit of open files.
         self._files.pinned.update(paths)
         try:
             files = [self._open(path) for path in paths]
@@ -252,7 +255,7 @@ class CommitLog:
     # --- reading
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """Copy a range; None when any of it is not in the log, or it lies in two files."""
+        """Copy a range; None when part of it is not in the log, or it spans two files."""
         end = offset + size
         if not (self._map_start <= offset and end <= self._map_end):
             if offset < self.min_offset or offset < 0 or size <= 0:
@@ -267,30 +270,36 @@ class CommitLog:
         return self._map[offset - start : end - start]
 
     def map_at(self, offset: int) -> tuple[ReadMap | None, int, int]:
-        """The map of the file with a place, and what part of the log it holds: from, to.
+        """Return the map of the file that contains an offset, and the range of the log that it
+        covers.
 
-        :returns: that of another file, or none, where the log has no such place.
+        :returns: (map, begin, end). When the log does not contain the offset, it is the map of
+            another file, or None.
         """
         if not self._map_start <= offset < self._map_end and offset >= self.min_offset:
             self._use_file(offset - offset % self.file_size)
         return self._map, self._map_start, min(self._map_end, self.max_offset)
 
     def peek(self, offset: int, size: int) -> bytes | None:
-        """Copy a range that may lie where nothing was ever written; None as ``read``.
+        """Copy a range that may contain holes; None in the same cases as ``read``.
 
-        Not from a map: on some file systems (tmpfs) looking at a hole through a map takes room,
-        and on a full one that kills the process.
+        This does not use a map. On some file systems, such as tmpfs, reading a hole through a map
+        allocates memory, and on a full file system that kills the process.
         """
         file = self._file_of(offset, size)
         return None if file is None else file.read_at(offset % self.file_size, size)
 
     def send_to(self, descriptor: int, offset: int, size: int) -> int:
-        """Give a range to a socket, see IStoreFile.send_to; :returns: 0 when it is not there."""
+        """Send a range to a socket, see IStoreFile.send_to.
+
+        :returns: 0 when the log does not contain the range.
+        """
         file = self._file_of(offset, size)
         return 0 if file is None else file.send_to(descriptor, offset % self.file_size, size)
 
     def _file_of(self, offset: int, size: int) -> IStoreFile | None:
-        """The file that a range is in; None when it is not in this log, or not in one file."""
+        """Return the file that contains a range; None when it is not in the log, or not in one
+        file."""
         start = offset - offset % self.file_size
         end = offset + size
         if not self.min_offset <= offset < end <= min(self.max_offset, start + self.file_size):
@@ -309,8 +318,8 @@ class CommitLog:
         return data[:size] if 0 < size <= len(data) else self.peek(offset, size)
 
     def begins_at(self, offset: int) -> bool:
-        """Whether a record begins at an offset that says of itself that it is there, or the blank
-        of a file."""
+        """Return whether a record with this physical offset, or the blank record of a file, begins
+        here."""
         head = self.peek(offset, BLANK_SIZE_MIN)
         if head is not None and head[4:] == _BLANK_MAGIC:
             return record_size(head) == self.next_file_start(offset) - offset
@@ -319,18 +328,18 @@ class CommitLog:
             int.from_bytes(record[PHYSICAL_OFFSET_POSITION:][:8], "big") == offset)
 
     def store_timestamp(self, offset: int) -> int:
-        """The store time of the record at an offset, ms; -1 without a record."""
+        """Return the store time of the record at an offset, in ms; -1 without a record."""
         head = self.peek(offset, _HEAD_SIZE)
         if head is None or head[4:8] not in _MAGICS:
             return -1
         return record_store_timestamp(head)
 
     def next_file_start(self, offset: int) -> int:
-        """The offset at which the file after the one with this offset starts."""
+        """Return the start of the file that follows the one with this offset."""
         return offset + self.file_size - offset % self.file_size
 
     def _use_file(self, start: int) -> None:
-        """Point reads at the file that starts here, if there is one."""
+        """Use the file that starts at this offset for reads, if it exists."""
         index = (start - self.min_offset) // self.file_size
         if not self.starts or not 0 <= index < len(self.starts):
             return
@@ -339,12 +348,12 @@ class CommitLog:
         self._map_start = start
         self._map_end = start + self.file_size
 
-    # --- what others do to the files
+    # --- files that other processes remove or truncate
 
     def _open(self, path: str) -> IStoreFile:
-        """Open a file of the log, or find it open.
+        """Open a file of the log, or return it if it is open.
 
-        :raises StoreDamaged: when it was removed or cut.
+        :raises StoreDamaged: when the file was removed or truncated.
         """
         if self._cut and path in self._cut:
             raise self._cut[path].with_traceback(None)
@@ -357,7 +366,7 @@ class CommitLog:
         return file
 
     def _gone(self, path: str, how: str) -> StoreDamaged:
-        """An error that says how a file is gone; it is logged once a file."""
+        """Return an error that states how a file was lost; it is logged once per file."""
         error = StoreDamaged(f"the commit-log file {path} {how}")
         if path not in self._logged_gone:
             self._logged_gone.add(path)
@@ -365,13 +374,13 @@ class CommitLog:
         return error
 
     def look(self) -> str:
-        """Look whether the open files are where they were, and as long.
+        """Check that the open files are still at their paths and have the same length.
 
-        Of one that was cut nothing is read from now on: to touch a map behind a file's end kills
-        the process. One that was removed or renamed is read as long as it is open.
+        Nothing is read from a truncated file any more, because touching a map beyond the end of its
+        file kills the process. A file that was removed or renamed is read as long as it is open.
 
-        :returns: how the file that is written, or one that is not flushed, is gone; empty: it is
-            not. Of others it is logged.
+        :returns: how the file that is being written, or one that is not flushed, was lost; empty
+            when they are intact. For other files the loss is only logged.
         """
         fault = ""
         for path, file in list(self._files):
@@ -397,10 +406,10 @@ class CommitLog:
     # --- cutting and closing
 
     def drop_first(self) -> Callable[[], None] | None:
-        """Take the first file out of the log, which then begins with the next one.
+        """Remove the first file from the log, which then begins with the next one.
 
-        :returns: what closes the file; None when it is not open. It takes long when most of the
-            file is mapped: run it on a thread before the file is removed.
+        :returns: the function that closes the file; None when it is not open. Closing takes long
+            when most of the file is mapped, so run it on a thread, before the file is deleted.
         """
         assert len(self.starts) > 1, self.starts
         assert self.starts[1] <= self.flushed_offset, (self.starts[1], self.flushed_offset)
@@ -410,9 +419,9 @@ class CommitLog:
         return None if file is None else file.close
 
     def start_at(self, offset: int) -> None:
-        """Let an empty log begin at another place, where a file must start.
+        """Move the beginning of an empty log to another offset, which must be the start of a file.
 
-        :raises OSError: when a file without a record cannot be removed.
+        :raises OSError: when a file without records cannot be removed.
         """
         assert self.max_offset == self.min_offset, (self.min_offset, self.max_offset)
         assert offset % self.file_size == 0, offset
@@ -424,20 +433,22 @@ class CommitLog:
         self.max_offset = self.flushed_offset = self._room_end = offset
 
     def truncate(self, offset: int) -> None:
-        """End the log here: bytes behind become zeros, files behind are removed.
+        """End the log at this offset: the bytes after it become zeros, and the files after it are
+        removed.
 
-        No sync may be under way.
+        No sync may be running.
         """
         removed = False
         while self.starts and self.starts[-1] > offset:
-            # The last goes first: whenever this ends, the files that are left have no gap.
+            # Remove the last file first, so that an interruption never leaves a gap between files.
             path = segment_path(self.directory, self.starts[-1])
             self._files.close(path)
             self._io.remove(path)
             self.starts.pop()
             removed = True
         if removed:
-            # Else a loss of power may put one of them behind what is written next.
+            # Otherwise one of them may reappear after a loss of power and follow newly written
+            # bytes.
             self._io.sync_path(self.directory)
         if self.starts:
             path = segment_path(self.directory, self.starts[-1])
@@ -445,7 +456,8 @@ class CommitLog:
             position = offset - self.starts[-1]
             if position < self.file_size:
                 self._io.clear_from(path, position)
-                # Else a loss of power may put it back among what is written there next.
+                # Otherwise the old bytes may reappear after a loss of power, mixed with newly
+                # written ones.
                 self._io.sync_path(path)
         self._failed.clear()
         self.max_offset = offset
@@ -461,7 +473,7 @@ class CommitLog:
         self._files.close_all()
 
     def _closed(self, path: str) -> None:
-        """A file was closed: drop its map if it is the one for reads."""
+        """Drop the map for reads if its file was closed."""
         if path == segment_path(self.directory, self._map_start):
             self._map = None
             self._map_start = self._map_end = -1

@@ -1,7 +1,7 @@
-"""A small text file of the store's ``config`` directory, replaced whole and kept with its backup.
+"""A small text file in the ``config`` directory of the store, replaced as a whole, with a backup.
 
-The tables that own the text decode it themselves; ``load`` asks them to, so that a file whose text
-cannot be decoded counts as damaged and the backup is tried.
+The tables that own the text decode it themselves. ``load`` calls them, so that a file with a text
+that cannot be decoded counts as damaged, and the backup is tried.
 
 Source: ConfigManager @5.3.3.
 """
@@ -21,15 +21,21 @@ __all__ = ["ConfigFile", "SavedBody"]
 
 
 class SavedBody(Protocol):
-    """A body that a file holds; see ``wire.bodies.Body``."""
+    """The body of a file; see ``wire.bodies.Body``."""
 
     @classmethod
     def decode_saved(cls, data: bytes) -> Self:
-        """Read all of it; :raises WireError: when anything of it cannot be read."""
+        """Read the whole body.
+
+        :raises WireError: when any part of it cannot be read.
+        """
 
     @classmethod
     def decode_rows(cls, data: bytes) -> tuple[Self, list[str]]:
-        """Read it without the rows that cannot be read; :returns: it, and those rows."""
+        """Read the body without the rows that cannot be read.
+
+        :returns: the body, and the faults of the missing rows.
+        """
 
 
 S = TypeVar("S", bound=SavedBody)
@@ -38,7 +44,7 @@ S = TypeVar("S", bound=SavedBody)
 class ConfigFile:
     """One file and its ``.bak``.
 
-    :param path: absolute.
+    :param path: an absolute path.
     """
 
     log = Logger()
@@ -46,18 +52,18 @@ class ConfigFile:
     def __init__(self, io: IStoreIO, path: str) -> None:
         self.path = path
         self._io = io
-        #: Of the text that is saved.
+        #: The digest of the saved text.
         self._saved: bytes | None = None
-        #: Whether the file was loaded from its backup, which is the better one then.
+        #: Whether the file was loaded from its backup, which is then better than the file.
         self._is_damaged = False
 
     def load(self, decode: Callable[[str], None]) -> bool:
-        """Read the file, or its backup when it is missing, empty or damaged.
+        """Read the file, or its backup when the file is missing, empty or damaged.
 
-        :param decode: takes the text in; raises ValueError (what json and msgspec raise is one)
-            or WireError when it cannot.
+        :param decode: decodes the text; raises ValueError (the base class of the errors of json and
+            msgspec) or WireError when it cannot.
         :returns: whether there was anything to load.
-        :raises StoreDamaged: when what there is cannot be decoded.
+        :raises StoreDamaged: when the existing files cannot be decoded.
         """
         problems: list[str] = []
         for path in (self.path, self.path + ".bak"):
@@ -86,15 +92,15 @@ class ConfigFile:
         return False
 
     def load_rows(self, kind: type[S], take: Callable[[S, bytes], None]) -> bool:
-        """Read the file as :meth:`load` does, if need be without the rows that cannot be read.
+        """Read the file as :meth:`load` does, but without unreadable rows if necessary.
 
-        One number that is out of range must not keep a broker from starting. Neither the file nor
-        its backup is read without its bad rows as long as one of them is whole. A file that loses
-        rows is copied to one with the ending ``.refused`` first.
+        One number that is out of range must not prevent a broker from starting. As long as the file
+        or its backup is whole, rows are not left out. A file that loses rows is first copied to a
+        file with the ending ``.refused``.
 
-        :param kind: the class of the body that the file holds.
-        :param take: takes the body in, and the bytes that it was read from, which are empty when
-            rows are left out; raises ValueError or WireError when it cannot.
+        :param kind: the class of the body in the file.
+        :param take: receives the body and its bytes, which are empty when rows are left out; raises
+            ValueError or WireError when it cannot accept the body.
         :returns: whether there was anything to load.
         :raises StoreDamaged: when more than single rows cannot be read.
         """
@@ -120,9 +126,9 @@ class ConfigFile:
                 raise damaged from None
 
     def keep_refused(self, data: bytes) -> str:
-        """Keep what a start leaves out, for a later look at it.
+        """Keep data that a start leaves out, for later inspection.
 
-        :returns: the path of the copy, or why there is none.
+        :returns: the path of the copy, or an error text if it cannot be written.
         """
         path = self.path + ".refused"
         try:
@@ -134,14 +140,14 @@ class ConfigFile:
     def save(self, text: str) -> bool:
         """Replace the file; the old one becomes the backup, unless it is damaged.
 
-        :returns: whether anything was written: text that is saved already is not written again,
-            unless the file was removed.
+        :returns: whether anything was written. Text that is already saved is written again only if
+            the file has been removed.
         :raises StoreFull: when the disk is full; the old file stays.
         """
         return self.save_bytes(text.encode("utf-8"))
 
     def save_bytes(self, data: bytes) -> bool:
-        """Save encoded text; may be called on a thread, one call at a time."""
+        """Save encoded text. May be called on a thread, one call at a time."""
         digest = _digest(data)
         if digest == self._saved and self._io.exists(self.path):
             return False
@@ -153,5 +159,5 @@ class ConfigFile:
 
 
 def _digest(data: bytes) -> bytes:
-    """The digest of a text, which may have megabytes."""
+    """Return the digest of a text, which may be several megabytes long."""
     return blake2b(data, digest_size=16).digest()

@@ -1,11 +1,12 @@
-"""The real disk: every blocking call of the store is in this module, but for those of
-``regular_file``, which it shares with the tools.
+"""The real disk: all blocking calls of the store, except for reads through ``regular_file``, which
+the tools use as well.
 
-Files are written with ``pwrite`` and mapped for reading only: a write into a mapped hole of a full
-disk would kill the process, a failing ``pwrite`` is an error like any other. The lock is taken
-twice, with ``fcntl`` because that is what a Java broker on the same directory looks at, and with
-``flock`` because the former does not hold against this very process. Directories are locked by
-their descriptors: a file in the commit log's would be one too many for Apache's broker.
+Files are written with ``pwrite`` and mapped for reading only. On a full disk, a write into a mapped
+hole would kill the process, whereas a failing ``pwrite`` is an ordinary error. The lock is taken
+twice: with ``fcntl``, because a Java broker on the same directory checks that lock, and with
+``flock``, because an ``fcntl`` lock does not exclude other stores in the same process. Directories
+are locked through their descriptors, because Apache's broker does not accept an additional file in
+the directory of the commit log.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ from twistmq.protocol.errors import StoreError
 
 __all__ = ["DirectoryLock", "RealDisk", "RealFile"]
 
-#: Bytes that clear_from and rewrite write at a time.
+#: The number of bytes that ``clear_from`` and ``rewrite`` write at a time.
 _CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: The errors of a lock that another process holds.
+#: The errors for a lock that another process holds.
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
-#: Linux's sync_file_range(descriptor, offset, size, flags); None on other systems.
+#: The function sync_file_range(descriptor, offset, size, flags) of Linux; None on other systems.
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 if _sync_file_range is not None:
     _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-#: Its flag that begins to write, and waits for nothing.
+#: Its flag that starts writing without waiting.
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def _full_or_same(error: OSError, path: str) -> Exception:
-    """Turn a full disk's error into StoreFull; keep others."""
+    """Convert the error of a full disk to StoreFull; return other errors unchanged."""
     if error.errno in _FULL:
         return StoreFull(f"the disk is full: {path}")
     return error
 
 
 def _leads_to(path: str, descriptor: int) -> bool:
-    """Whether a path is that of an open file or directory."""
+    """Return whether a path leads to an open file or directory."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -65,7 +66,7 @@ def _leads_to(path: str, descriptor: int) -> bool:
 
 
 def _written_parts(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
-    """The parts of a file from a position on that are no holes: (begin, end) of each."""
+    """Yield the parts of a file that are not holes, from a position on: (begin, end)."""
     size = os.fstat(descriptor).st_size
     assert 0 <= position <= size, (position, size)
     while position < size:
@@ -74,7 +75,7 @@ def _written_parts(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            # From here on there are only holes.
+            # The rest of the file is a hole.
             return
         position = os.lseek(descriptor, begin, os.SEEK_HOLE)
         yield begin, position
@@ -84,7 +85,7 @@ def _written_parts(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
 class RealFile:
     """An open file.
 
-    :param descriptor: owned from here on.
+    :param descriptor: owned by this object from now on.
     """
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
@@ -152,7 +153,7 @@ class RealFile:
 class DirectoryLock:
     """A directory whose descriptor is open and locked.
 
-    :param descriptor: owned from here on.
+    :param descriptor: owned by this object from now on.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -171,8 +172,8 @@ class DirectoryLock:
 class RealDisk:
     """The machine's file system."""
 
-    #: Syncs of many files that wait together share the writes of the file system's journal: 1,500
-    #: take 7 s one by one and 0.2 s by 32 threads (ext4).
+    #: Concurrent syncs of many files share the writes of the file system's journal: 1,500 syncs
+    #: take 7 s one by one and 0.2 s on 32 threads (ext4).
     syncs_at_once = 32
 
     def open_file(self, path: str) -> RealFile:
@@ -195,7 +196,7 @@ class RealDisk:
 
     def clear_from(self, path: str, position: int) -> None:
         """See IStoreIO."""
-        # Cut and made long again, a file would have a wrong length if a crash came in between.
+        # Truncating and extending the file would leave a wrong length if a crash came in between.
         descriptor = open_regular(path, os.O_RDWR)
         try:
             for begin, end in _written_parts(descriptor, position):
@@ -250,14 +251,14 @@ class RealDisk:
         self.sync_path(os.path.dirname(path))
 
     def _back_up(self, path: str) -> None:
-        """Give the file a second name, so that there is no moment without it."""
+        """Give the file a second name, so that it exists at every moment."""
         backup = path + ".bak"
         if os.path.exists(backup):
             os.remove(backup)
         try:
             os.link(path, backup)
         except OSError:
-            # Some file systems have no links; then there is a moment with the backup alone.
+            # Some file systems have no links. On these, only the backup exists for a moment.
             os.replace(path, backup)
 
     def list_directory(self, path: str) -> list[str]:
@@ -315,7 +316,8 @@ class RealDisk:
             if error.errno in _HELD:
                 os.close(descriptor)
                 raise StoreError(f"the folder is in use by another broker: {path}") from error
-            # NFS locks what is open for writing only, as no directory is; others have no locks.
+            # NFS locks only files that are open for writing, which a directory never is; other file
+            # systems have no locks.
         return DirectoryLock(descriptor)
 
     def disk_used_ratio(self, path: str) -> float:
@@ -325,7 +327,7 @@ class RealDisk:
         except FileNotFoundError:
             return -1.0
         used = state.f_blocks - state.f_bfree
-        # Blocks only root may use count as neither used nor free, as in Apache's figure.
+        # Blocks reserved for root count as neither used nor free, as in Apache's figure.
         total = used + state.f_bavail
         return used / total if total else 0.0
 

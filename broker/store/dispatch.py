@@ -1,10 +1,10 @@
-"""Making stored records readable: queues, index, and those who want to know.
+"""Making stored records readable: entering them into queues and index, and notifying listeners.
 
-Appended records are dispatched in the same turn while the confirm offset follows the log; those
-that are too many for one turn wait, and records appended meanwhile wait behind them. When replicas
-have a
-say, or records came as raw bytes, they are read back from the log up to it instead. Both are done
-a bounded part at a time.
+As long as the confirm offset follows the end of the log, appended records are dispatched in the
+same turn of the reactor. If there are too many for one turn, they wait, and later records wait
+after them. When replicas determine the confirm offset, or when records were appended as raw bytes,
+the records are read back from the log up to the confirm offset instead. Both ways process a bounded
+part at a time.
 
 Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3.3.
 """
@@ -40,7 +40,7 @@ class Dispatch:
     """Dispatches one log into its queues and index.
 
     :param index: None when messages are not indexed.
-    :param light: enters records into light queues; None: they are in none.
+    :param light: enters records into light queues; None disables light queues.
     """
 
     log = Logger()
@@ -49,46 +49,49 @@ class Dispatch:
         self, commit_log: CommitLog, queues: QueueTable, index: IndexFiles | None,
         light: LightQueues | None = None,
     ) -> None:
-        #: Says whether a record enters its queue; None: all do but half messages and rollbacks.
-        #: It must say the same of a record whenever it is asked.
+        #: Returns whether a record enters its queue; with None, all records do except half messages
+        #: and rollbacks. The result for a record must always be the same.
         self.filter: Callable[[MessageRecord], bool] | None = None
-        #: By topic what gives the number of queue entries, where it is not the tag's.
+        #: By topic, a function that computes the tags code of a queue entry where it is not the
+        #: hash of the tag.
         self.tags_codes: Mapping[str, TagsCode] = {}
-        #: Says which filters want a message, under enable_consume_queue_ext. Its value stands
-        #: beside the message's queue entry, and every filter that reads the queue is told it. It
-        #: is asked when an entry is made, so that recovery asks again.
+        #: Computes the bitmap of the filters that match a message, under enable_consume_queue_ext.
+        #: The bitmap is stored next to the queue entry, and every filter that reads the queue
+        #: receives it. It is computed when an entry is made, so recovery computes it again.
         self.make_bitmap: FilterBitmap | None = None
         self.light = light
-        #: Called with records once they are dispatched.
+        #: Called with records after they are dispatched.
         self.on_dispatch: list[Callable[[Sequence[MessageRecord]], None]] = []
-        #: Called with those of them that entered a queue.
+        #: Called with the records that entered a queue.
         self.on_arrival: list[Callable[[Sequence[MessageRecord]], None]] = []
-        #: Whether the confirm offset is simply where the log ends: no replica has a say.
+        #: Whether the confirm offset is the end of the log, because no replica determines it.
         self.confirm_follows = True
-        #: Up to here the log is dispatched, and the store time in ms of the newest of it.
+        #: The offset up to which the log is dispatched, and the store time in ms of the newest
+        #: dispatched record.
         self.offset = 0
         self.timestamp = 0
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._confirmed = 0
-        #: Records that were appended and are not dispatched, in order, without a gap; the first
-        #: ones are at ``offset`` unless something else moved it.
+        #: Appended records that are not dispatched yet, in order and without a gap. The first one
+        #: is at ``offset`` unless another operation has moved it.
         self._waiting: deque[Sequence[MessageRecord]] = deque()
-        #: Why nothing that comes next in the log can be made readable; empty: it can be.
+        #: The reason why the next records of the log cannot be made readable; empty when they can.
         self.damage = ""
 
     # --- the confirm offset
 
     @property
     def confirm_offset(self) -> int:
-        """Up to here messages may be dispatched."""
+        """The offset up to which messages may be dispatched."""
         return self._log.max_offset if self.confirm_follows else self._confirmed
 
     def advance_confirm_offset(self, offset: int) -> None:
-        """Replicas agree up to here: make it readable. The offset follows the log no longer.
+        """Make messages readable that the replicas have confirmed; the offset no longer follows the
+        log.
 
-        :param offset: in the commit log; one that is less than before changes nothing.
+        :param offset: in the commit log; a lower offset than before has no effect.
         """
         if self.confirm_follows:
             self.confirm_follows = False
@@ -97,15 +100,15 @@ class Dispatch:
         self.catch_up()
 
     def reset(self, offset: int) -> None:
-        """Recovery found that the log ends here and is dispatched."""
+        """Set the end of the log that recovery has found and dispatched."""
         self.offset = self._confirmed = offset
         self._waiting.clear()
         self.damage = ""
 
     def cut(self, offset: int, timestamp: int) -> None:
-        """The log ends here now.
+        """Note that the log now ends at this offset.
 
-        :param timestamp: of the newest record that is left, ms.
+        :param timestamp: the store time of the newest remaining record, in ms.
         """
         self._waiting.clear()
         self.damage = ""
@@ -115,13 +118,13 @@ class Dispatch:
 
     @property
     def behind_bytes(self) -> int:
-        """Bytes that are confirmed and not dispatched."""
+        """The number of bytes that are confirmed but not dispatched."""
         return max(0, self.confirm_offset - self.offset)
 
     # --- dispatching
 
     def appended(self, records: Sequence[MessageRecord], start: int) -> None:
-        """Dispatch records that were appended from ``start`` on, if they may be."""
+        """Dispatch records that were appended from ``start`` on, if possible."""
         if not self.confirm_follows:
             return
         if self.offset == start:
@@ -133,25 +136,26 @@ class Dispatch:
             self.catch_up()
 
     def wait(self, parts: Sequence[Sequence[MessageRecord]], start: int) -> None:
-        """Let what was appended from ``start`` on wait for ``catch_up``, a part at a time.
+        """Queue records that were appended from ``start`` on for ``catch_up``, a part at a time.
 
-        It waits if it follows what is dispatched or waits; what does not is read back.
+        They are queued only if they follow the dispatched or waiting records; otherwise they are
+        read back from the log later.
         """
         if self.confirm_follows and start == (
                 self._waiting[-1][-1].next_offset if self._waiting else self.offset):
             self._waiting.extend(parts)
 
     def step(self) -> bool:
-        """Make some of what waits for it readable; the store does so anyway, every 50 ms.
+        """Make some of the waiting records readable; the store also does so every 50 ms.
 
-        :returns: whether there was any.
+        :returns: whether there were any.
         """
         return self.behind_bytes > 0 and self.catch_up()
 
     def catch_up(self) -> bool:
-        """Dispatch some of what is confirmed: what waits, else what is read from the log.
+        """Dispatch some confirmed records: waiting ones, or else records read from the log.
 
-        :returns: whether there was any.
+        :returns: whether there were any.
         """
         if self.dispatch_waiting():
             return True
@@ -178,7 +182,7 @@ class Dispatch:
             if error.errno != errno.EIO:
                 raise
             at = records[-1].next_offset if records else self.offset
-            self._give_up(f"the commit log cannot be read at {at}: {error}. No message is taken")
+            self._give_up(f"the commit log cannot be read at {at}: {error}. No message is accepted")
         if not records:
             return False
         for record in self._dispatch(records):
@@ -189,16 +193,19 @@ class Dispatch:
         return True
 
     def _damaged(self, offset: int, why: str) -> None:
-        """There is a message that cannot be read, nor can those behind it."""
+        """Stop dispatching at a message that cannot be read; later ones are unreadable as well."""
         self._give_up(f"the message at {offset} of the commit log cannot be read: {why}. No "
-                      "message is taken; the next start cuts the log there")
+                      "message is accepted; the next start cuts the log there")
 
     def _give_up(self, damage: str) -> None:
         self.damage = damage
         self.log.error("{damage}", damage=self.damage)
 
     def dispatch_waiting(self) -> bool:
-        """Dispatch some of what waits; :returns: whether there was any."""
+        """Dispatch some of the waiting records.
+
+        :returns: whether there were any.
+        """
         if not self._waiting:
             return False
         if not self.confirm_follows:
@@ -214,31 +221,31 @@ class Dispatch:
         return True
 
     def enters(self, message: StoredMessage) -> bool:
-        """Whether a stored message enters its queue."""
+        """Return whether a stored message enters its queue."""
         if not has_queue_entry(message.sys_flag):
             return False
         return self.filter is None or self.record_of(message).enters_queue
 
     def entries_of(self, message: StoredMessage) -> list[tuple[str, int, int]]:
-        """List the entries a stored message has: (topic, queue id, queue offset)."""
+        """List the entries of a stored message: (topic, queue id, queue offset)."""
         if not self.enters(message):
             return []
         entries = [(message.topic, message.queue_id, message.queue_offset)]
         if not self._queues.is_batch(message.topic, message.queue_id):
-            # Without light queues now, those there are keep what they have.
+            # While light queues are disabled, existing ones keep their entries.
             entries += [(name, LIGHT_QUEUE_ID, offset)
                         for name, offset in light_entries(message.topic, message.properties)
                         if self.light is not None or self._queues.find(name, LIGHT_QUEUE_ID)]
         return entries
 
     def record_of(self, message: StoredMessage) -> MessageRecord:
-        """Make the record that the sender of a stored message appended."""
+        """Rebuild the record that was appended for a stored message."""
         return record_of(message, self.filter, self.tags_codes)
 
     def enter(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
-        """Enter records into queues and index, without a call of listeners.
+        """Enter records into queues and index without calling listeners.
 
-        :returns: the same records, and one for each entry in a light queue.
+        :returns: the same records, and one more for each entry in a light queue.
         """
         queues, index = self._queues, self._index
         if index is not None and not index.has_room:
@@ -267,7 +274,10 @@ class Dispatch:
         return entered
 
     def _dispatch(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
-        """Enter records and call the listeners; :returns: the result of ``enter``."""
+        """Enter records and call the listeners.
+
+        :returns: the result of ``enter``.
+        """
         entered = self.enter(records)
         self.offset = records[-1].next_offset
         self.timestamp = records[-1].store_timestamp

@@ -1,11 +1,12 @@
-"""After a crash: are the entries of queues those of the messages that are in the log?
+"""After a crash: compares the entries of queues with the messages that are in the log.
 
-A killed process leaves entries that are not durable yet. A loss of power keeps any of them: there
-may be holes anywhere behind what was durable, and entries of messages that the log lost. So each
-message that recovery reads again is compared with its entry. From the first that differs on, the
-queue's entries are dropped, and recovery makes them again; so are those behind the last message.
+A killed process leaves entries that are not durable yet, and a loss of power may keep any subset of
+them: there may be holes anywhere after the durable part, and entries of messages that the log has
+lost. The form of an entry does not show whether it is right, so each message that recovery reads
+again is compared with its entry. From the first difference on, the entries of the queue are
+dropped, and recovery makes them again. Entries after the last message are dropped as well.
 
-Differs from Apache, which looks at the form of the entries of the last three files alone.
+Differs from Apache, which checks only the form of the entries in the last three files.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from twistmq.protocol.record import StoredMessage
 
 __all__ = ["EntryCheck"]
 
-#: Entries read at a time.
+#: The number of entries read at a time.
 _COUNT: Final = 4096
-#: The begin of an entry: place and size.
+#: The first fields of an entry: commit-log offset and size.
 _HEAD: Final = struct.Struct(">qi")
 #: The text in the properties of a message that has a tag.
 _TAGS: Final = f"{TAGS}\x01"
 
 
 class EntryCheck:
-    """Compares the messages from one place of the log on, in order, with their entries.
+    """Compares messages with their entries, in the order of the log.
 
-    :param start: where in the log; entries of messages before it are durable.
-    :param dispatch: says which messages enter their queues, and with what.
+    :param start: a commit-log offset; the entries of messages before it are durable.
+    :param dispatch: determines which messages enter their queues, and with which values.
     """
 
     def __init__(self, queues: QueueTable, start: int, dispatch: Dispatch) -> None:
@@ -54,16 +55,18 @@ class EntryCheck:
         self._dispatch = dispatch
         self._ends: Ends = {}
         self._read: ReadEntries = {}
-        #: Readers of their units.
+        #: The readers of the extension units of the queues.
         self._units: dict[ConsumeQueue, UnitReader] = {}
 
     def skip_indexed_records(
         self, chunk: bytes, at: int, offset: int, check_crc: bool, index: IndexFiles | None
     ) -> tuple[int, int]:
-        """Pass whole records that queues have; see the loop. Not for a reader with a filter.
+        """Skip whole records that the queues contain. Not for a dispatch with a filter.
 
-        :param index: is given what it lacks of them.
-        :returns: bytes that were passed, and the store time in ms of the last record.
+        See ``recovery_fast_path`` for the loop.
+
+        :param index: receives its missing items.
+        :returns: the number of bytes skipped, and the store time in ms of the last record.
         """
         return skip_indexed_records(
             chunk, at, offset, check_crc,
@@ -71,7 +74,7 @@ class EntryCheck:
             frozenset(self._dispatch.tags_codes), self._queues.by_topic, self._read, self._ends)
 
     def check(self, message: StoredMessage) -> None:
-        """Drop a message's entries and those behind them when they are not this message's."""
+        """Drop the entries of a message, and all later ones, if they belong to another message."""
         for queue, offset in self._wrong_entries(message):
             self._read.pop(queue, None)
             self._units.pop(queue, None)
@@ -79,25 +82,25 @@ class EntryCheck:
                 self._queues.files_of(queue).cut_at(queue, offset)
 
     def is_right(self, message: StoredMessage) -> bool:
-        """Whether the entries of a message that are in files are this message's."""
+        """Return whether all entries of a message that are in files belong to it."""
         return not any(True for _ in self._wrong_entries(message))
 
     def _wrong_entries(self, message: StoredMessage) -> Iterator[tuple[ConsumeQueue, int]]:
-        """Say where a message should have entries, and others are: queue and offset of each."""
+        """Yield the queue and offset of each entry of a message that belongs to another message."""
         for topic, queue_id, offset in self._dispatch.entries_of(message):
             end = offset + 1
             queue = self._queues.find(topic, queue_id)
             if isinstance(queue, BatchQueue):
                 end = offset + message_count(message.sys_flag, message.properties)
             self._ends[topic, queue_id] = end
-            # Entries in memory were made from the log just now.
+            # Entries in memory have just been made from the log.
             if queue is None or not queue.min_offset <= offset < queue.written_end:
                 continue
             if not self._is_entry_right(queue, message, offset, end - offset):
                 yield queue, offset
 
     def finish(self) -> None:
-        """Drop the entries behind the last message of each queue."""
+        """Drop the entries after the last message of each queue."""
         for queue in self._queues:
             end = self._ends.get((queue.topic, queue.queue_id))
             if queue.tail:
@@ -111,7 +114,7 @@ class EntryCheck:
     def _is_entry_right(
         self, queue: ConsumeQueue, message: StoredMessage, offset: int, count: int
     ) -> bool:
-        """Whether the entry at an offset is a message's."""
+        """Return whether the entry at an offset belongs to a message."""
         if isinstance(queue, BatchQueue):
             entry = self._batch_entry(queue, offset)
             if len(entry) < BATCH_ENTRY_SIZE:
@@ -124,15 +127,14 @@ class EntryCheck:
             not self._is_code_wrong(queue, entry, message))
 
     def _is_code_wrong(self, queue: ConsumeQueue, entry: bytes, message: StoredMessage) -> bool:
-        """Whether an entry's tags code is torn, or is the address of another message's extension
-        unit.
-        """
+        """Return whether the tags code of an entry is torn, or is the address of a unit of another
+        message."""
         code = int.from_bytes(entry[_HEAD.size :], "big", signed=True)
         extensions = self._queues.files.extensions
         if not is_address(code):
             if code & 0xFF or (code == 0 and _TAGS not in message.properties
                                and message.topic not in self._dispatch.tags_codes):
-                # A write that is torn leaves zeros at its end.
+                # A torn write leaves zeros at its end.
                 return False
             return code != self._dispatch.record_of(message).tags_code
         if extensions is None:
@@ -154,7 +156,7 @@ class EntryCheck:
         return entries[at : at + ENTRY_SIZE]
 
     def _batch_entry(self, queue: BatchQueue, offset: int) -> bytes:
-        """Read the entry that has an offset, or begins behind it."""
+        """Read the entry that contains an offset, or the next one."""
         _, entries = self._read.get(queue, (offset, b""))
         at = entry_before(entries, offset) * BATCH_ENTRY_SIZE
         if at < 0 or at == len(entries) - BATCH_ENTRY_SIZE:

@@ -1,4 +1,4 @@
-"""The loop that gives the entries of new records their units.
+"""The loop that creates the units for the entries of new records.
 
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
@@ -26,7 +26,7 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["UnitFiles", "extend_entries"]
 
-#: Where an entry has its number, and what that looks like.
+#: The position of the tags code in an entry, and its encoding.
 _CODE_POSITION: Final = 12
 _CODE: Final = struct.Struct(">q")
 
@@ -36,9 +36,9 @@ class UnitFiles:
 
     def __init__(self, directory: str) -> None:
         self.directory: str = directory
-        #: Start offsets of its files, in bytes, ascending.
+        #: The start positions of its files, in bytes, ascending.
         self.starts: list[int] = []
-        #: Units that are not written yet, and where the first of them goes.
+        #: The units that are not written yet, and the position of the first one.
         self.tail: bytearray = bytearray()
         self.tail_start: int = 0
 
@@ -51,13 +51,13 @@ def extend_entries(
     make_bitmap: FilterBitmap | None,
     too_long: Callable[[ConsumeQueue, int], None],
 ) -> int:
-    """Give the entries that were just made of these records their units.
+    """Create the units of the entries that were just made for these records.
 
-    :param files_of: the extension of a queue.
-    :param file_size: bytes of each of its files.
-    :param make_bitmap: None: units have no bitmaps.
-    :param too_long: told a queue and the size of a bitmap that fits no unit.
-    :returns: bytes of units that are new.
+    :param files_of: returns the extension of a queue.
+    :param file_size: length of each file of an extension in bytes.
+    :param make_bitmap: computes the bitmaps; with None, units have no bitmaps.
+    :param too_long: called with a queue and the size of a bitmap that fits into no unit.
+    :returns: the size of the new units in bytes.
     """
     added = 0
     last: ConsumeQueue | None = None

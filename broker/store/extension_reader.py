@@ -22,10 +22,11 @@ __all__ = ["ExtendedFilter", "UnitReader"]
 
 
 class UnitReader:
-    """Reads units, some at a time: neighbours in the queue are neighbours in its extension.
+    """Reads several units at a time, because neighbours in the queue are neighbours in its
+    extension.
 
-    :param read: reads (place, size) of the extension, fewer bytes where a file ends.
-    :param size: bytes to read at a time.
+    :param read: reads (position, size) of the extension; returns fewer bytes where a file ends.
+    :param size: the number of bytes to read at a time.
     """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
@@ -35,7 +36,7 @@ class UnitReader:
         self._start = 0
 
     def find(self, address: int) -> UnitFields | None:
-        """Read the fields of an address's unit; None if it does not exist."""
+        """Read the fields of the unit at an address; None if it does not exist."""
         place = place_of(address)
         fields = decode_unit(self._data, place - self._start)
         if fields is None:
@@ -48,15 +49,16 @@ class UnitReader:
         return fields
 
     def unit(self, address: int) -> ExtensionUnit | None:
-        """Read the unit of an address; None if it does not exist."""
+        """Read the unit at an address; None if it does not exist."""
         fields = self.find(address)
         return None if fields is None else ExtensionUnit(*fields)
 
 
 class ExtendedFilter:
-    """A filter of messages that also uses the units of a queue.
+    """A message filter that also uses the units of a queue.
 
-    A message whose unit is missing may be wanted: the record decides, and the client.
+    A message whose unit is missing passes the entry filter; the record, and then the client,
+    decide.
     """
 
     def __init__(self, reader: UnitReader, inner: MessageFilter) -> None:

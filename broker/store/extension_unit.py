@@ -1,9 +1,9 @@
-"""One unit of a queue's extension: what an entry's 20 bytes have no room for.
+"""One unit of a queue's extension: the fields that do not fit into the 20 bytes of an entry.
 
-The entry of a message with a unit has, in place of its tag's hash, the unit's address: its place in
-the extension's files counted from the smallest int64, so that no hash can be taken for one. The
-unit has the hash, when the message was stored, and a bitmap for filters. Leaf module of the hot
-path: typed, so that mypyc compiles it.
+The entry of a message with a unit contains the address of the unit in place of the hash of the tag.
+The address is the position of the unit in the files of the extension, counted from the smallest
+int64, so that it never equals a hash. The unit contains the hash, the store time of the message,
+and a bitmap for filters. Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: ConsumeQueueExt, ConsumeQueueExt.CqExtUnit @5.3.3.
 """
@@ -32,14 +32,14 @@ __all__ = [
     "place_of",
 ]
 
-#: Gives the bitmap of a record that is entered into its queue, at most UNIT_SIZE_MAX -
+#: Returns the bitmap of a record that is entered into its queue, at most UNIT_SIZE_MAX -
 #: UNIT_SIZE_MIN bytes; or None. It must not raise.
 FilterBitmap = Callable[[MessageRecord], bytes | None]
 
-#: The fields of an ExtensionUnit, without the time it takes to make one.
+#: The fields of an ExtensionUnit, as a tuple, which is faster to create.
 UnitFields = tuple[int, int, bytes]
 
-#: An entry's number is an address up to here, and a tag's hash above. Source: MAX_ADDR.
+#: A tags code up to this value is an address; a greater one is the hash of a tag. Source: MAX_ADDR.
 ADDRESS_MAX: Final = -(1 << 31) - 1
 _ADDRESS_OF_PLACE_0: Final = -(1 << 63)
 #: (size of the unit, tags code, store time in ms, size of the bitmap), big-endian; the bitmap
@@ -47,35 +47,35 @@ _ADDRESS_OF_PLACE_0: Final = -(1 << 63)
 _HEAD: Final = struct.Struct(">hqqh")
 UNIT_SIZE_MIN: Final = 20
 UNIT_SIZE_MAX: Final = 0x7FFF
-#: Stands in a file behind its last unit: the next one is in the next file. Zeros follow.
+#: Marks the end of the units in a file; the next unit is in the next file. Zeros follow it.
 FILE_END: Final = struct.pack(">h", -1)
-#: Bytes that stay free of units at the end of each file. Source: END_BLANK_DATA_LENGTH.
+#: The number of bytes at the end of each file that contain no unit. Source: END_BLANK_DATA_LENGTH.
 FILE_END_ROOM: Final = 4
 
 
 def is_address(code: int) -> bool:
-    """Whether the number of an entry is the address of a unit."""
+    """Return whether the tags code of an entry is the address of a unit."""
     return code <= ADDRESS_MAX
 
 
 def address_of(place: int) -> int:
-    """The address of a unit, from its place in the extension's files, bytes."""
+    """Return the address of a unit from its position in the extension's files, in bytes."""
     return place + _ADDRESS_OF_PLACE_0
 
 
 def place_of(address: int) -> int:
-    """The place in the extension's files, bytes, that an address stands for."""
+    """Return the position in the extension's files, in bytes, from an address."""
     return address - _ADDRESS_OF_PLACE_0
 
 
 def encode_unit(tags_code: int, store_time: int, bitmap: bytes) -> bytes:
-    """Make a unit's bytes; see ``ExtensionUnit``."""
+    """Encode a unit; see ``ExtensionUnit``."""
     size = len(bitmap)
     return _HEAD.pack(UNIT_SIZE_MIN + size, tags_code, store_time, size) + bitmap
 
 
 def decode_unit(data: bytes | bytearray, at: int) -> UnitFields | None:
-    """Read the unit at a position of ``data``; None when there is no whole one."""
+    """Decode the unit at a position of ``data``; None when there is no whole one."""
     if not 0 <= at <= len(data) - UNIT_SIZE_MIN:
         return None
     head = _HEAD.unpack_from(data, at)
@@ -87,27 +87,27 @@ def decode_unit(data: bytes | bytearray, at: int) -> UnitFields | None:
 
 
 class ExtensionUnit(NamedTuple):
-    """The facts of a message besides its entry."""
+    """The data of a message that its entry does not contain."""
 
-    #: The value that the entry has without an extension: the tag's hash, or a plugin's value.
+    #: The value of the entry without an extension: the hash of the tag, or a plugin's value.
     tags_code: int
-    #: When the message was stored, ms.
+    #: The store time of the message, in ms.
     store_time: int
-    #: The filters that want the message, as bits; empty: unknown.
+    #: The filters that match the message, as bits; empty if unknown.
     bitmap: bytes = b""
 
     @property
     def size(self) -> int:
-        """Bytes of the unit."""
+        """The size of the unit in bytes."""
         return UNIT_SIZE_MIN + len(self.bitmap)
 
     def encode(self) -> bytes:
-        """Make the unit's bytes."""
+        """Encode the unit."""
         return encode_unit(self.tags_code, self.store_time, self.bitmap)
 
     @classmethod
     def decode(cls, data: bytes | bytearray, at: int = 0) -> ExtensionUnit | None:
-        """Read the unit at a position of ``data``; None when there is no whole one."""
+        """Decode the unit at a position of ``data``; None when there is no whole one."""
         fields = decode_unit(data, at)
         return None if fields is None else cls(*fields)
 

@@ -1,12 +1,13 @@
-"""Making the commit log's next file before the log comes to it, with all its pages.
+"""Creating the next file of the commit log, with all its pages, before the log reaches it.
 
-A file of the log is sparse: the first write to each of its pages takes a page of memory and, at the
-next sync, room on the disk and an entry in the file system's journal. With warmMapedFileEnable the
-next file is made ahead and zeros are written over it on a thread, a part at a time; under
-SYNC_FLUSH each part is synced. Then a send only copies, and a sync only writes.
+The files of the log are sparse. The first write to each page allocates a page of memory, and the
+next sync allocates disk space and writes an entry to the journal of the file system. With
+warmMapedFileEnable the next file is created in advance, and a thread fills it with zeros, a part at
+a time; under SYNC_FLUSH each part is synced. After that, a send only copies bytes, and a sync only
+writes them.
 
-When the log comes to the file before it is ready, warming ends there: no zero is ever written where
-the log may write.
+When the log reaches the file before it is ready, warming ends: zeros are never written where the
+log may write.
 
 Source: AllocateMappedFileService, DefaultMappedFile.warmMappedFile @5.3.3.
 """
@@ -29,39 +30,40 @@ from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["FileWarmer"]
 
-#: Bytes written at a time: so long the log waits at most when it comes to a file being warmed.
+#: The number of bytes written at a time. The log waits at most for one such write when it reaches a
+#: file that is being warmed.
 _WRITE_SIZE: Final = 1 << 20
 
 
 class _Warming:
-    """One file that is being warmed, by jobs on a thread.
+    """One file that is being warmed by jobs on a thread.
 
     :param sync: whether each job makes its part durable.
     """
 
     def __init__(self, io: IStoreIO, path: str, size: int, sync: bool) -> None:
         self.path = path
-        #: Bytes that are warm.
+        #: The number of bytes that are warm.
         self.done = 0
         self._io = io
         self._size = size
         self._sync = sync
-        #: Held while zeros are written, and to say that none may be any more.
+        #: Held while zeros are written, and while ``_claimed`` is set to prevent further writes.
         self._lock = Lock()
         self._claimed = False
 
     @property
     def is_over(self) -> bool:
-        """Whether no job is needed any more."""
+        """Whether the work is finished, or was ended by the log."""
         return self._claimed or self.done >= self._size
 
     def claim(self) -> None:
-        """Let no zero be written from now on."""
+        """Prevent any further writing of zeros."""
         with self._lock:
             self._claimed = True
 
     def warm(self, size: int) -> None:
-        """Warm some bytes more. Blocks: run it on a thread, one at a time.
+        """Warm some more bytes. Blocks: run it on a thread, one call at a time.
 
         :raises StoreFull: when the disk is full.
         :raises OSError: when the disk fails.
@@ -109,20 +111,20 @@ class FileWarmer:
         self._io = io
         self._log = commit_log
         self._in_thread = in_thread
-        #: The file that was begun last, and its start.
+        #: The file that was last begun, and its start offset.
         self._warming: _Warming | None = None
         self._start = -1
         self._running: Deferred[None] | None = None
 
     def step(self) -> None:
-        """Warm some of the next file, if it is not ready. Call it every 50 ms or so."""
+        """Warm a part of the next file, if it is not ready. Call it about every 50 ms."""
         if self._running is not None:
             return
         log = self._log
         start = log.next_file_start(log.max_offset - 1) if log.max_offset else 0
         if start != self._start:
             if log.starts and start <= log.starts[-1]:
-                # It was there when the store was opened.
+                # The file already existed when the store was opened.
                 return
             self._start = start
             self._warming = _Warming(
@@ -138,7 +140,7 @@ class FileWarmer:
         self._running = None
 
     def _failed(self, failure: Failure, warming: _Warming) -> Deferred[None]:
-        """Without room for the next file the log still has that of its own."""
+        """Remove the file to free its space for the current file of the log."""
         self.log.warn("the next commit-log file {path} cannot be prepared: {error}",
                       path=warming.path,
                       error=failure.value)
@@ -147,12 +149,13 @@ class FileWarmer:
             "{path} cannot be removed: {error}", path=warming.path, error=other.value))
 
     def claim(self, start: int) -> None:
-        """The log comes to the file that starts here: what is not warm stays cold."""
+        """Stop warming the file that starts here, because the log has reached it."""
         if self._warming is not None and start == self._start:
             self._warming.claim()
 
     async def discard(self) -> None:
-        """The log is cut: remove a file that is made ahead, and begin again where it ends then.
+        """Remove a file created in advance, because the log is being cut; the next step begins
+        again.
 
         :raises OSError: when it cannot be removed.
         """
@@ -163,7 +166,7 @@ class FileWarmer:
             self._io.remove(warming.path)
 
     def stop(self) -> Deferred[None]:
-        """Warm no more; fires when nothing is written any more."""
+        """Stop warming; fires once no thread is writing."""
         if self._warming is not None:
             self._warming.claim()
         done: Deferred[None] = Deferred()

@@ -1,4 +1,4 @@
-"""The question and the answer of a read of a queue.
+"""The result of reading a queue, and the filter that selects messages.
 
 Source: MessageFilter, GetMessageStatus, GetMessageResult @5.3.3.
 """
@@ -13,47 +13,51 @@ __all__ = ["GetMessageResult", "GetMessageStatus", "KnownAnswers", "MessageFilte
            "entries_to_look_at"]
 
 
-#: Earlier results of a filter for messages of a queue: given queue id, the offset of the first,
-#: its place in the commit log, and how many, a byte for each, 1 it is wanted, 0 it is not, as many
-#: as it knows. It is asked for the others.
+#: Returns earlier results of a filter for messages of a queue. The arguments are the queue id, the
+#: offset of the first message, its commit-log offset, and the number of messages. The result has
+#: one byte per message, 1 for a match and 0 otherwise, for as many messages as are known. The
+#: filter is asked about the other messages.
 KnownAnswers = Callable[[int, int, int, int], bytes]
 
 
 class MessageFilter(Protocol):
-    """Decides which messages of a queue a reader gets, in two steps: entry, then record.
+    """Decides which messages of a queue a reader gets, in two steps: first by the entry, then by
+    the record.
 
-    One that takes long to ask may say so in an attribute ``cost``, see ``entries_to_look_at``;
-    one that takes much memory may say so in an attribute ``size_bytes``; one that every entry
-    passes may say so by ``asks_entries = False``, and is not asked by entries then. One that was
-    asked before may say what it said in an attribute ``known_answers``, see KnownAnswers.
+    A filter can have these optional attributes. ``cost`` is higher for a filter that takes long to
+    evaluate, see ``entries_to_look_at``. ``size_bytes`` is the memory that it uses. ``asks_entries
+    = False`` marks a filter that every entry passes, so that it is not asked about entries.
+    ``known_answers`` returns earlier results, see KnownAnswers.
     """
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
     ) -> bool:
-        """Whether a queue entry may be wanted; the record is not even read when it is not.
+        """Return whether a queue entry may match; if not, the record is not even read.
 
-        :param tags_code: Java hash of the message's tag, 0 without one.
+        :param tags_code: the Java hash of the message's tag, 0 without a tag.
         """
 
     def match_record(self, record: bytes) -> bool:
-        """Whether a record is wanted.
+        """Return whether a record matches.
 
-        :param record: whole, as in the commit log.
+        :param record: the whole record, as in the commit log.
         """
 
     def match_properties(self, properties: str) -> bool:
-        """Whether a message that is just stored is wanted, where there is no record yet to ask.
+        """Return whether a message that is just being stored matches, before its record can be
+        read.
 
         :param properties: as stored.
         """
 
 
 def entries_to_look_at(message_filter: MessageFilter, size_max: int, entry_size: int) -> int:
-    """How many entries one read may look at for a filter, so that others do not wait.
+    """Return how many entries one read may examine for a filter, so that other work is not delayed.
 
-    :param size_max: max_filter_message_size: bytes of entries for a filter whose ``cost`` is 1.
-    :param entry_size: bytes of one entry.
+    :param size_max: max_filter_message_size: the size of the entries for a filter with a ``cost``
+        of 1, in bytes.
+    :param entry_size: the size of one entry in bytes.
     """
     cost: int = getattr(message_filter, "cost", 1)
     return size_max // entry_size // cost
@@ -63,27 +67,27 @@ class GetMessageStatus(Enum):
     """How a read of a queue ended."""
 
     FOUND = auto()
-    #: The filter wanted none of those that were looked at.
+    #: None of the examined messages matched the filter.
     NO_MATCHED_MESSAGE = auto()
     #: The records are no longer in the commit log.
     MESSAGE_WAS_REMOVING = auto()
-    #: The queue's file of this offset is gone.
+    #: The file of the queue that contained this offset has been removed.
     OFFSET_FOUND_NULL = auto()
     OFFSET_OVERFLOW_BADLY = auto()
-    #: The offset the next message will have: wait for it.
+    #: The offset of the next message: the reader should wait for it.
     OFFSET_OVERFLOW_ONE = auto()
     OFFSET_TOO_SMALL = auto()
     NO_MATCHED_LOGIC_QUEUE = auto()
     NO_MESSAGE_IN_QUEUE = auto()
-    #: An operator moved the group's offset; not answered by the store.
+    #: An operator moved the group's offset. The store itself does not return this status.
     OFFSET_RESET = auto()
 
 
 class GetMessageResult:
-    """The answer to a read of a queue.
+    """The result of reading a queue.
 
-    :param next_begin_offset: where the reader should go on.
-    :param min_offset: of the queue, as ``max_offset``.
+    :param next_begin_offset: the offset at which the reader should continue.
+    :param min_offset: the first offset of the queue, as ``max_offset`` is its end.
     """
 
     def __init__(
@@ -93,15 +97,15 @@ class GetMessageResult:
         self.next_begin_offset = next_begin_offset
         self.min_offset = min_offset
         self.max_offset = max_offset
-        #: Records, whole, in order.
+        #: Whole records, in order.
         self.messages: list[bytes] = []
-        #: Bytes of all of them.
+        #: Their total size in bytes.
         self.size = 0
-        #: The reader is so far behind that a slave should serve it.
+        #: Whether the reader lags so far that a slave should serve it.
         self.suggest_slave = False
-        #: Messages in ``messages``, those of inner batches counted one by one.
+        #: The number of messages in ``messages``; messages of inner batches are counted one by one.
         self.message_count = 0
-        #: Records that were read and not wanted.
+        #: The number of records that were read and did not match.
         self.filtered_count = 0
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -119,5 +123,5 @@ class GetMessageResult:
 
     @property
     def count(self) -> int:
-        """Records in ``messages``."""
+        """The number of records in ``messages``."""
         return len(self.messages)

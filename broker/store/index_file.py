@@ -1,11 +1,14 @@
-"""One file of the index by key: its tail, and the round of a flush it is in.
+"""One file of the index by key: its tail, and the flush round that is writing it.
 
-A round writes what is known when it begins, in small steps whose order ``IndexFiles`` decides:
-items, their count, slots, header, with syncs between them. Apache's broker follows no slot that is
-ahead of the count, and would lose all older keys of that slot: so the count comes before the slots.
-For us a round counts with its header, whose end says up to which message the file is complete. A
-crash before that leaves count and slots ahead, which ``settle`` and ``repair`` lead back; Apache's
-broker finds what they lead to, and indexes again what is behind the end.
+A round writes the state that is known when it begins. It does so in small steps, in an order that
+``IndexFiles`` defines: items, their count, slots and header, with syncs in between. Apache's broker
+does not follow a slot that is ahead of the count and would lose all older keys of that slot, so the
+count is written before the slots.
+
+For us, a round is complete when its header is written, because the end in the header states up to
+which message the file is complete. A crash before that leaves a count and slots that are ahead of
+the header. ``settle`` and ``repair`` lead them back to items that count. Apache's broker finds the
+items that they lead to, and indexes the messages after the end again.
 
 Source: IndexFile @5.3.3.
 """
@@ -36,9 +39,9 @@ __all__ = ["IndexFile"]
 
 
 class IndexFile:
-    """One file: its tail, and the round of a flush it is in.
+    """One file: its tail, and the flush round that is writing it.
 
-    :param size: bytes of the file.
+    :param size: length of the file in bytes.
     """
 
     def __init__(self, io: IStoreIO, path: str, slot_count: int, item_max: int) -> None:
@@ -47,11 +50,12 @@ class IndexFile:
         self.tail = IndexTail(slot_count, item_max, self._read)
         self._io = io
         self._file: IStoreFile | None = None
-        #: Whether the file's name may be lost with the power.
+        #: Whether a loss of power may lose the name of the file.
         self._is_new = False
-        #: Items of the rounds that came to their end.
+        #: The item count of the last complete round.
         self._flushed_count = 1
-        #: The header as the last of them left it, and as this one is going to.
+        #: The header as the last complete round left it; ``_header`` is the one of the current
+        #: round.
         self._flushed_header = bytes(HEADER_SIZE)
         self._header = b""
         self._target = 1
@@ -59,17 +63,17 @@ class IndexFile:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the file says all there is to say."""
+        """Whether the file contains all items."""
         return self._flushed_count == self.tail.count
 
     @property
     def header_timestamp(self) -> int:
-        """Newest store time of the round's header, ms."""
+        """The newest store time in the header of the round, in ms."""
         return int.from_bytes(self._header[8:16], "big")
 
     @property
     def header_physical(self) -> int:
-        """Place of the newest message of the round's header."""
+        """The commit-log offset of the newest message in the header of the round."""
         return int.from_bytes(self._header[24:32], "big")
 
     def load(self) -> None:
@@ -80,24 +84,24 @@ class IndexFile:
         self._flushed_count = self.tail.count
 
     def follow(self, before: IndexFile) -> None:
-        """Begin where the file before ended, as long as there is no item."""
+        """Begin where the previous file ended, as long as this file has no items."""
         self.tail.follow(before.tail)
         self._flushed_header = self.tail.encode_header()
 
     def is_behind(self) -> None:
-        """The tail has fewer items than the file: the next round writes it again."""
+        """Note that the tail has fewer items than the file, so the next round writes it again."""
         self._flushed_count = 0
         self._flushed_header = self.tail.encode_header()
 
     def settle(self) -> None:
-        """After a crash, drop the items of a round that was not completed."""
+        """After a crash, drop the items of an incomplete round."""
         tail = self.tail
         tail.count = settled_count(
             tail.count, tail.end_timestamp, tail.end_physical, self._read_items)
         tail.items_start = self._flushed_count = tail.count
 
     def is_whole(self) -> bool:
-        """Whether the header is of the items: the last one is of the newest message."""
+        """Return whether header and items agree, that is, whether the last item is the newest."""
         tail = self.tail
         if tail.count <= 1:
             return tail.end_physical == 0
@@ -105,15 +109,16 @@ class IndexFile:
         return len(data) == ITEM_SIZE and ITEM.unpack(data)[1] == tail.end_physical
 
     def repair(self) -> None:
-        """After a crash, lead slots that are ahead to items that count, and the file's count too.
+        """After a crash, lead slots and the count that are ahead of the header back to items that
+        count.
 
-        They name items that are going to be written again, perhaps of other messages, and must be
-        on disk no more when these are: sync the file.
+        The slots name items that will be written again, perhaps for other messages. The old slots
+        must not be on disk when that happens, so sync the file afterwards.
         """
         assert self._file is not None
         tail = self.tail
         if not any(self._read(tail.items_position(tail.count), ITEM_SIZE)):
-            # Items are durable before slots: the last round did not come to the slots.
+            # Items become durable before slots, so the last round did not reach the slots.
             return
         end = HEADER_SIZE + SLOT_SIZE * tail.slot_count
         for position in range(HEADER_SIZE, end, PAGE_SIZE_BYTES):
@@ -130,7 +135,7 @@ class IndexFile:
             self._flushed_header = header
 
     def begin_round(self) -> None:
-        """Fix what this round writes: all that is known now."""
+        """Fix the state that this round writes: everything that is known now."""
         if self._file is None:
             self._file = self._io.allocate(self.path, self.size)
             self._is_new = True
@@ -141,7 +146,10 @@ class IndexFile:
         self._pages.reverse()
 
     def write_items(self) -> bool:
-        """Write some items; True when those of the round are written."""
+        """Write some items.
+
+        :returns: whether all items of the round are written.
+        """
         tail = self.tail
         if tail.items_start < self._target:
             data = bytes(tail.items[: FLUSH_STEP_ITEM_BYTES_MAX // ITEM_SIZE * ITEM_SIZE])
@@ -152,22 +160,29 @@ class IndexFile:
         return tail.items_start >= self._target
 
     def write_count(self) -> bool:
-        """Write how many items there will be, and nothing of where they end. True: it is a step."""
+        """Write the new item count, but not the new end.
+
+        :returns: True, since it is one step.
+        """
         assert self._file is not None
-        # A new file's begin is that of its first item from now on.
+        # A new file already gets the begin of its first item here.
         begin_ms, _, begin, _, _, count = HEADER.unpack(self._header)
         _, end_ms, _, end, slots_used, _ = HEADER.unpack(self._flushed_header)
         self._file.write_at(0, HEADER.pack(begin_ms, end_ms, begin, end, slots_used, count))
         return True
 
     def write_pages(self) -> bool:
-        """Write some pages of slots; True when those of the round are written."""
+        """Write some pages of slots.
+
+        :returns: whether all pages of the round are written.
+        """
         assert self._file is not None
         begin, end = HEADER_SIZE, HEADER_SIZE + SLOT_SIZE * self.tail.slot_count
         for _ in range(min(FLUSH_STEP_PAGES_MAX, len(self._pages))):
             number = self._pages[-1]
             start = number * PAGE_SIZE
-            # The first page holds the header and the last one items, which are not written here.
+            # The first page also contains the header, and the last one items; these are not written
+            # here.
             low, high = max(start, begin), min(start + PAGE_SIZE, end)
             page = self.tail.flushing[number]
             self._file.write_at(low, page_bytes(page)[low - start : high - start])
@@ -175,7 +190,10 @@ class IndexFile:
         return not self._pages
 
     def write_header(self) -> bool:
-        """Write the header: now the round's items count. True: it is one step."""
+        """Write the header, which makes the items of the round count.
+
+        :returns: True, since it is one step.
+        """
         assert self._file is not None
         self._file.write_at(0, self._header)
         self._flushed_header = self._header
@@ -184,7 +202,7 @@ class IndexFile:
         return True
 
     def sync(self) -> None:
-        """Make what was written durable. Blocks."""
+        """Make the written bytes durable. Blocks."""
         assert self._file is not None
         self._file.sync()
         if self._is_new:
@@ -198,15 +216,15 @@ class IndexFile:
             self._file = None
 
     def matches_time(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file may hold messages of a span of time."""
+        """Return whether the file may contain messages of a range of store times."""
         tail = self.tail
         return begin_ms <= tail.end_timestamp and end_ms >= tail.begin_timestamp
 
     def _read_items(self, number: int, count: int) -> bytes:
-        """Read items of the file from a number on."""
+        """Read items of the file, starting at a number."""
         size = ITEM_SIZE * count
         return self._read(self.tail.items_position(number), size).ljust(size, b"\0")
 
     def _read(self, position: int, size: int) -> bytes:
-        """Read the file; nothing while it was never written."""
+        """Read the file; no bytes as long as it does not exist."""
         return b"" if self._file is None else self._file.read_at(position, size)

@@ -1,10 +1,10 @@
 """The index by key: files of up to 20 million items. Only the newest file is written.
 
-A flush of a file is a round of small steps, so that the reactor is never held: items, sync, log,
-count, sync, slots, sync, checkpoint, header, sync. Each is on disk before the next begins. A crash
-therefore leaves a file in which Apache's broker and ours find all that its header tells of, and
-never one that is newer than the checkpoint says: such files are thrown away by recovery, as
-Apache's broker does it.
+A flush of a file is a round of small steps, so that it never blocks the reactor for long: items,
+sync, log, count, sync, slots, sync, checkpoint, header, sync. Each step is on disk before the next
+one begins. After a crash, Apache's broker and this one therefore find everything that the header of
+a file claims. A file is also never newer than the checkpoint, because recovery would discard such a
+file, as Apache's broker does.
 
 Source: IndexService @5.3.3.
 """
@@ -28,14 +28,15 @@ from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["IndexFiles", "index_file_name"]
 
-#: Letters of a file's name: yyyyMMddHHmmssSSS.
+#: The length of a file's name: yyyyMMddHHmmssSSS.
 _NAME_LENGTH = 17
-#: Items of a chain that are looked at before others have their turn: some milliseconds.
+#: The number of items of a chain that are examined before other work gets its turn: some
+#: milliseconds.
 _ITEMS_AT_ONCE = 1000
 
 
 def index_file_name(now_ms: int) -> str:
-    """Name a file by local time, to the millisecond, as Apache's broker does."""
+    """Return the name of a file by local time, to the millisecond, as Apache's broker does."""
     moment = datetime.fromtimestamp(now_ms // 1000)
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
 
@@ -44,9 +45,10 @@ class IndexFiles:
     """All index files of a store.
 
     :param in_thread: runs a function on a thread.
-    :param flush_log: makes durable the messages that have items: others may take their places.
+    :param flush_log: makes the messages that have items durable; otherwise other messages may take
+        their offsets after a crash.
     :param save_checkpoint: makes durable that the index is complete up to a store time and a
-        place in the log.
+        commit-log offset.
     """
 
     log = Logger()
@@ -74,11 +76,11 @@ class IndexFiles:
         self._round: IndexFile | None = None
         self._steps: list[Callable[[], bool]] = []
         self._waiting = False
-        #: Whether a sync failed: nothing is flushed any more.
+        #: Whether a sync failed. Nothing is flushed after that.
         self.lost = False
-        #: The error that stopped a round; raised by the next step.
+        #: The error that stopped a round; the next step raises it.
         self._failure: BaseException | None = None
-        #: Rounds that came to their end.
+        #: The number of completed rounds.
         self.rounds = 0
         self._resumed: Deferred[None] | None = None
 
@@ -87,8 +89,8 @@ class IndexFiles:
     def load(self, newest_ms: int | None) -> None:
         """Read the headers of all files.
 
-        :param newest_ms: after a crash, the store time in ms up to which the index is durable;
-            files that claim more are removed. None after a clean stop.
+        :param newest_ms: after a crash, the store time up to which the index is durable, in ms;
+            files that claim a later time are removed. None after a clean stop.
         """
         self._io.make_directory(self.directory)
         is_cut = False
@@ -100,7 +102,7 @@ class IndexFiles:
             file = IndexFile(self._io, path, self._slot_count, self._item_max)
             if self._io.file_size(path) != file.size:
                 self.log.warn(
-                    "{path} was written with other maxHashSlotNum or maxIndexNum and is not used",
+                    "{path} was written with another maxHashSlotNum or maxIndexNum and is not used",
                     path=path,
                 )
                 continue
@@ -113,7 +115,7 @@ class IndexFiles:
                 self._io.remove(path)
                 continue
             if newest_ms is not None and (is_cut or file.tail.end_timestamp > newest_ms):
-                # Recovery goes on behind the last file: there must be no gap before it.
+                # Recovery continues after the last file, so there must be no gap before it.
                 is_cut = True
                 self.log.warn("index file {path} is newer than the checkpoint and is removed",
                               path=path)
@@ -125,7 +127,7 @@ class IndexFiles:
                 file.repair()
                 file.sync()
             if file.tail.count <= 1 and self.files:
-                # A crash came between the making of the file and its first header.
+                # A crash occurred between the creation of the file and its first header.
                 file.follow(self.files[-1])
             self.files.append(file)
         if newest_ms is not None and self.files:
@@ -133,38 +135,39 @@ class IndexFiles:
 
     @property
     def end_physical(self) -> int:
-        """Place of the newest message that has items; 0 without any."""
+        """The commit-log offset of the newest message that has items; 0 without items."""
         return self.files[-1].tail.end_physical if self.files else 0
 
     @property
     def end_timestamp(self) -> int:
-        """Store time in ms of that message; 0 without any."""
+        """The store time of that message in ms; 0 without items."""
         return self.files[-1].tail.end_timestamp if self.files else 0
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the newest items, which are not in their file."""
+        """The size of the newest items, which are not in their file yet, in bytes."""
         return len(self.files[-1].tail.items) if self.files else 0
 
     @property
     def has_room(self) -> bool:
-        """Whether items may be added: those of an index that was lost would wait without end."""
+        """Whether items may be added. After a failed sync, waiting items would otherwise fill the
+        memory."""
         return not self.lost or (
             sum(len(file.tail.items) for file in self.files) < INDEX_LOST_BYTES_MAX)
 
     # --- filling
 
     def current(self) -> IndexTail:
-        """The tail new items go to."""
+        """Return the tail that receives new items."""
         if self.files and not self.files[-1].tail.is_full():
             return self.files[-1].tail
         return self.next()
 
     def next(self) -> IndexTail:
-        """Begin another file, which is made on disk when it is first flushed."""
+        """Begin another file, which is created on disk by its first flush."""
         name = index_file_name(self._now_ms())
         if self.files:
-            # Names order the files, whatever the clock and the season do.
+            # Names must order the files, even when the clock is set back.
             last = self.files[-1].path[-_NAME_LENGTH:]
             name = max(name, f"{int(last) + 1:0{_NAME_LENGTH}d}")
         path = f"{self.directory}/{name}"
@@ -175,19 +178,19 @@ class IndexFiles:
         return file.tail
 
     async def pause(self) -> None:
-        """Give up the round that is going on, as soon as no thread works for it."""
+        """Give up the current round, as soon as no thread works on it."""
         if self._waiting:
             self._resumed = Deferred()
             await self._resumed
         self._abandon()
 
     def cut(self, place: int, store_time: Callable[[int], int]) -> Generator[None, None, None]:
-        """Take back the items of messages at or behind a place in the log; yields in between.
+        """Remove the items of messages at or after an offset in the log; yields in between.
 
-        No round may be going on. The files are as they were until the next round: until then the
-        checkpoint must say that the index is not durable beyond the place.
+        No round may be running. The files keep their contents until the next round, and until then
+        the checkpoint must not claim that the index is durable beyond the offset.
 
-        :param store_time: gives the store time in ms of the message at a place.
+        :param store_time: returns the store time in ms of the message at a commit-log offset.
         :raises OSError: when a file cannot be removed.
         """
         assert self._round is None and not self._waiting
@@ -204,10 +207,10 @@ class IndexFiles:
                 file.is_behind()
 
     def drop_expired(self, log_min_offset: int) -> IndexFile | None:
-        """Take the oldest file out of the index if no message of it is in the commit log any more.
+        """Take the oldest file out of the index if all its messages have left the commit log.
 
-        :returns: the file, to be closed and removed; None when it is needed, or the newest, or a
-            flush is not done with it.
+        :returns: the file, which the caller must close and remove; None when it is still needed, is
+            the newest one, or is being flushed.
         """
         if len(self.files) < 2:
             return None
@@ -225,7 +228,7 @@ class IndexFiles:
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int,
         stored_ms: Callable[[int], int] = unknown_time,
     ) -> tuple[list[int], int, int]:
-        """Find messages by the hash of a key, however long it takes; see :meth:`finding`."""
+        """Find messages by the hash of a key without pausing; see :meth:`finding`."""
         return run_to_completion(
             self.finding(topic, key, max_count, begin_ms, end_ms, stored_ms))
 
@@ -235,10 +238,10 @@ class IndexFiles:
     ) -> Generator[None, None, tuple[list[int], int, int]]:
         """Find messages by the hash of a key; yields where it can pause.
 
-        :param begin_ms: store times from here to ``end_ms`` count, both included.
-        :param stored_ms: gives the store time in ms of the message at a place; -1 when it cannot
-            be read.
-        :returns: (places in the commit log, newest first; store time in ms and place of the
+        :param begin_ms: the first store time of the range; ``end_ms`` is the last one.
+        :param stored_ms: returns the store time in ms of the message at a commit-log offset; -1
+            when it cannot be read.
+        :returns: (commit-log offsets, newest first; store time in ms and commit-log offset of the
             newest message in the index).
         """
         if not self.files:
@@ -247,7 +250,8 @@ class IndexFiles:
         found: list[int] = []
         for file in reversed(list(self.files)):
             if file not in self.files:
-                # It went meanwhile, as did those before it, with the messages they told of.
+                # The file and all earlier ones were removed in the meantime, together with their
+                # messages.
                 break
             if file.matches_time(begin_ms, end_ms):
                 number = file.tail.newest(code)
@@ -265,17 +269,17 @@ class IndexFiles:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all files say all there is to say, on disk."""
+        """Whether all files are complete on disk."""
         return self._round is None and all(file.is_flushed for file in self.files)
 
     def step(self, may_begin: bool) -> bool:
-        """Do a little of a flush.
+        """Do a small part of a flush.
 
-        :param may_begin: begin a round of the file that is being filled.
+        :param may_begin: whether a round of the file that is being filled may begin.
         :returns: whether there is more to do at once.
-        :raises StoreFull: when the disk is full, for the index or the checkpoint that goes before
-            its header; the round is given up and starts over later.
-        :raises OSError: when the disk fails; the same.
+        :raises StoreFull: when the disk is full, for the index or for the checkpoint that is
+            written before the header. The round is given up and starts over later.
+        :raises OSError: when the disk fails; the round is given up as well.
         """
         if self._waiting or self.lost:
             return False
@@ -298,7 +302,7 @@ class IndexFiles:
         return not self._waiting
 
     def _begin(self, may_begin: bool) -> bool:
-        """Begin the round of the oldest file that needs one; one that is full does not wait."""
+        """Begin the round of the oldest file that needs one; a full file does not wait."""
         file = next((file for file in self.files if not file.is_flushed), None)
         if file is None or not (may_begin or file.tail.is_full()):
             return False
@@ -315,15 +319,15 @@ class IndexFiles:
             lambda: self._wait(self._save_checkpoint(
                 file.header_timestamp, file.header_physical + 1), self._put_off),
             file.write_header,
-            # The next file's header must not be on disk before this one is.
+            # The header of the next file must not be on disk before this one.
             lambda: self._wait(self._in_thread(file.sync), self._lose),
         ]
         return True
 
     def _wait(self, done: Deferred[None], failed: Callable[[Failure], None]) -> bool:
-        """Go on when a thread has done its part.
+        """Continue when a thread has done its part.
 
-        :param failed: called when it could not.
+        :param failed: called when the thread failed.
         """
         self._waiting = True
         done.addCallbacks(self._resume, failed)
@@ -336,11 +340,11 @@ class IndexFiles:
             resumed.callback(None)
 
     def _lose(self, failure: Failure) -> None:
-        """A sync failed: flush no more.
+        """A sync failed: stop flushing.
 
-        The kernel may have dropped what it could not write: a later sync proves nothing. The items
-        of the index stay readable; new items wait in memory, as long as there is room. The next
-        start, after what counts as a crash, adds what is missing.
+        The kernel may have dropped the data that it could not write, so a later successful sync
+        proves nothing. The items of the index stay readable, and new items wait in memory as long
+        as there is room. The next start counts as one after a crash and adds the missing items.
         """
         self.lost = True
         self._abandon()
@@ -348,14 +352,13 @@ class IndexFiles:
         self._resume(None)
 
     def _put_off(self, failure: Failure) -> None:
-        """The checkpoint could not be written, which each round does: so the round is tried
-        again."""
+        """The checkpoint of a round could not be written, so the round is tried again later."""
         self._failure = failure.value
         self._abandon()
         self._resume(None)
 
     async def finish(self) -> None:
-        """Flush all there is, for the end.
+        """Flush everything before the stop.
 
         :raises StoreError, OSError: when it cannot be flushed.
         """
@@ -369,7 +372,7 @@ class IndexFiles:
             self.step(may_begin=True)
 
     def _abandon(self) -> None:
-        """Give a round up; the next one writes its pages again."""
+        """Give up the current round; the next one writes its pages again."""
         self._round = None
         self._steps = []
 

@@ -1,17 +1,22 @@
-"""The index file that is being filled: new items and changed hash slots, not in the file yet.
+"""The index file that is being filled: its new items and changed hash slots, before they are
+written.
 
-An index file is a hash table: a 40-byte header, int32 slots, 20-byte items. A slot holds the number
-of the newest item of its hash, an item the number of the one before. Items are numbered from 1.
+An index file is a hash table that consists of a 40-byte header, int32 slots and 20-byte items. A
+slot holds the number of the newest item with its hash, and each item holds the number of the
+previous item in the same slot, so a slot is the head of a linked list. Items are numbered from 1.
 
     header: int64 begin time · int64 end time · int64 begin place · int64 end place
             · int32 slots used · int32 next item
     item:   int32 key hash · int64 place in the commit log · int32 seconds since begin
             · int32 number of the previous item
 
-New items wait in one bytearray; changed slots wait in copies of the file's pages (as arrays of the
-machine's int32), so that a flush writes each page once however many slots of it changed. Keys of
-many topics change slots all over the file: what leads to a page is a list, which stays in the
-processor's cache as no dict of pages does.
+Writing each item and its slot to the file at once would cost two small random writes per key.
+Instead, new items wait in one bytearray, and changed slots wait in copies of the pages of the file
+(as arrays of int32 in the byte order of the machine). A flush then writes the items with a few
+large writes, and each page once, however many of its slots have changed. The keys of many topics
+change slots all over the file. The pages are therefore found through a list, which stays in the
+processor's cache, where a dict of pages would not.
+
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: IndexFile, IndexHeader @5.3.3.
@@ -48,28 +53,30 @@ ITEM: Final = struct.Struct(">iqii")
 HEADER_SIZE: Final = 40
 SLOT_SIZE: Final = 4
 ITEM_SIZE: Final = 20
-#: Bytes of the unit in which slots are kept and written. Of 4 KiB there are so many in the file
-#: that puts miss the cache for the array of each; with 64 KiB the first puts after a flush, each of
-#: which opens a page, hold the reactor for 15 ms, and few keys have much written.
+#: The size in bytes of the pages in which slots are kept and written. With 4 KiB, the file has so
+#: many pages that looking up their arrays misses the cache. With 64 KiB, the first puts after a
+#: flush, each of which opens a page, block the reactor for 15 ms, and a few keys cause large
+#: writes.
 PAGE_SIZE: Final = 16_384
-#: How many slots there would be in the header's place, before the first.
+#: The number of slots that would fit into the space of the header, before the first slot.
 _SLOTS_BEFORE: Final = HEADER_SIZE // SLOT_SIZE
 _PAGE_SLOTS: Final = PAGE_SIZE // SLOT_SIZE
 _PAGE_BITS: Final = 12
-#: The last millisecond of the second that an item keeps.
+#: The offset of the last millisecond in the second that an item stores.
 _LAST_MS: Final = 999
-#: Whether this machine's integers are not as in files.
+#: Whether the byte order of this machine differs from the byte order of the files.
 _SWAPS: Final = sys.byteorder == "little"
 
 _INT_MAX: Final = 0x7FFFFFFF
-#: Items read at a time when they are counted again.
+#: The number of items read at a time when they are counted again.
 _ITEMS_AT_ONCE: Final = 4096
 
 
 def item_hash(prefix_hash: int, key: str) -> int:
-    """Hash a key as items keep it: the Java hash without its sign, 0 when that does not fit.
+    """Return the hash of a key as items store it: the absolute value of its Java hash, or 0 if that
+    does not fit.
 
-    :param prefix_hash: Java hash of ``topic#``.
+    :param prefix_hash: the Java hash of ``topic#``.
     """
     code = java_hash_joined(prefix_hash, key)
     if code < 0:
@@ -82,16 +89,19 @@ def item_hash(prefix_hash: int, key: str) -> int:
 def settled_count(
     count: int, end_timestamp: int, end_physical: int, read_items: Callable[[int, int], bytes]
 ) -> int:
-    """Count the items up to the newest of a header's end: a crash may leave the count ahead of it.
+    """Count the items up to the newest message in the header; a crash may leave the count ahead of
+    it.
 
-    :param count: the header's, number of the next item.
-    :param end_timestamp: the header's, store time in ms of the newest message it tells of; 0: no
-        round was whole. The place does not tell: 0 is a message's too, the log's first.
-    :param end_physical: the header's, place of that message.
-    :param read_items: reads items: (number of the first, how many), zeros beyond the last.
-    :returns: number of the item behind the last that is not of a later message.
+    :param count: the number of the next item according to the header.
+    :param end_timestamp: the store time of the newest message according to the header, in ms; 0
+        when no round was completed. The commit-log offset does not show that, because 0 is also the
+        offset of the first message of the log.
+    :param end_physical: the commit-log offset of that message according to the header.
+    :param read_items: reads items: (number of the first one, count), with zeros after the last
+        item.
+    :returns: the number after the last item whose message is not later than the end.
     """
-    # An end that none can be would lead through all items a damaged count tells of.
+    # With an invalid end, a damaged count would make this loop read all the items that it claims.
     while count > 1 and end_timestamp and end_physical >= 0:
         begin = max(1, count - _ITEMS_AT_ONCE)
         data = read_items(begin, count - begin)
@@ -104,7 +114,7 @@ def settled_count(
 
 
 def page_bytes(page: array[int]) -> bytes:
-    """Encode a page as it stands in the file."""
+    """Encode a page in the byte order of the file."""
     if not _SWAPS:
         return page.tobytes()
     swapped = page[:]
@@ -113,16 +123,16 @@ def page_bytes(page: array[int]) -> bytes:
 
 
 def unknown_time(place: int) -> int:
-    """The store time of a message where none can be read: -1."""
+    """Return -1, as the store time of a message that cannot be read."""
     return -1
 
 
 class IndexTail:
-    """The numbers of an index file and what is not written of it.
+    """The fields of an index file's header, and the items and slots that are not written yet.
 
-    :param slot_count: slots of the file.
-    :param item_max: items of the file; number 0 is not used.
-    :param read: reads (position, size) of the file; fewer bytes where it ends.
+    :param slot_count: the number of slots in the file.
+    :param item_max: the number of items in the file; number 0 is not used.
+    :param read: reads (position, size) of the file; returns fewer bytes where it ends.
     """
 
     __slots__ = (
@@ -150,19 +160,20 @@ class IndexTail:
         self.begin_physical: int = 0
         self.end_physical: int = 0
         self.slots_used: int = 0
-        #: Number of the next item.
+        #: The number of the next item.
         self.count: int = 1
-        #: Items from number items_start on, not written.
+        #: The items from number ``items_start`` on, which are not written yet.
         self.items: bytearray = bytearray()
         self.items_start: int = 1
-        #: Pages with changed slots, by page number; None: none of it changed.
+        #: The pages with changed slots, by page number; None for a page without changes.
         self.pages: list[array[int] | None] = [None] * (
             (_SLOTS_BEFORE + slot_count) // _PAGE_SLOTS + 1)
-        #: Pages a flush is writing; they are read, and copied before they change again.
+        #: The pages that a flush is writing. They are only read, and copied before they change
+        #: again.
         self.flushing: dict[int, array[int]] = {}
 
     def decode_header(self, data: bytes) -> None:
-        """Take the header's numbers over from a file."""
+        """Take the fields from the header of a file."""
         (
             self.begin_timestamp,
             self.end_timestamp,
@@ -175,13 +186,13 @@ class IndexTail:
         self.items_start = self.count
 
     def follow(self, before: IndexTail) -> None:
-        """Begin where the file before ended, as long as there is no item."""
+        """Begin where the previous file ended, as long as this file has no items."""
         assert self.count == 1, self.count
         self.begin_timestamp = self.end_timestamp = before.end_timestamp
         self.begin_physical = self.end_physical = before.end_physical
 
     def encode_header(self) -> bytes:
-        """Make the header as it should be once everything is written."""
+        """Encode the header as it should be once everything is written."""
         return HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
@@ -192,9 +203,9 @@ class IndexTail:
         )
 
     def begin_flush(self) -> list[int]:
-        """Let a flush write the pages that changed, and those that a flush before could not.
+        """Hand the changed pages to a flush, with the pages that an earlier flush could not write.
 
-        :returns: their numbers, ascending; what they hold is in ``flushing``.
+        :returns: their numbers in ascending order; their contents are in ``flushing``.
         """
         for number, page in enumerate(self.pages):
             if page is not None:
@@ -203,19 +214,19 @@ class IndexTail:
         return sorted(self.flushing)
 
     def end_flush(self) -> None:
-        """All that ``begin_flush`` gave is written."""
+        """Discard the pages of ``begin_flush``, which are now written."""
         self.flushing = {}
 
     def is_full(self) -> bool:
-        """Whether the next item needs another file."""
+        """Return whether the next item needs another file."""
         return self.count >= self.item_max
 
     def put(self, prefix_hash: int, key: str, physical_offset: int, timestamp: int) -> bool:
         """Add a key.
 
-        :param prefix_hash: Java hash of ``topic#``.
-        :param timestamp: when its message was stored, ms.
-        :returns: False when the file is full; then nothing was added.
+        :param prefix_hash: the Java hash of ``topic#``.
+        :param timestamp: the store time of the message, in ms.
+        :returns: False when the file is full; in that case nothing was added.
         """
         number = self.count
         if number >= self.item_max:
@@ -251,11 +262,11 @@ class IndexTail:
         return True
 
     def take_back(self, place: int, item_max: int) -> bool:
-        """Remove the newest items that are of messages at or behind a place in the log.
+        """Remove the newest items whose messages are at or after an offset in the log.
 
-        ``end_timestamp`` is the caller's business then.
+        The caller must then set ``end_timestamp``.
 
-        :param item_max: how many at most.
+        :param item_max: the maximum number of items to remove.
         :returns: whether there may be more.
         """
         while self.count > 1:
@@ -286,9 +297,9 @@ class IndexTail:
         self, prefix_hash: int, key: str, max_count: int, begin_ms: int, end_ms: int,
         stored_ms: Callable[[int], int] = unknown_time,
     ) -> list[int]:
-        """List places of messages whose key has this key's hash, newest first.
+        """List the commit-log offsets of messages whose key has the hash of this key, newest first.
 
-        :param begin_ms: store times from here to ``end_ms`` count, both included.
+        :param begin_ms: the first store time of the range; ``end_ms`` is the last one.
         :param stored_ms: see :meth:`walk`.
         """
         code = item_hash(prefix_hash, key)
@@ -300,7 +311,7 @@ class IndexTail:
         return found
 
     def newest(self, code: int) -> int:
-        """Number of the newest item in the chain of a hash; 0 for an empty chain."""
+        """Return the number of the newest item in the chain of a hash; 0 for an empty chain."""
         number = self._slot(code % self.slot_count)
         if number >= self.count:
             number = self.counted(number)
@@ -310,17 +321,18 @@ class IndexTail:
         self, number: int, code: int, max_count: int, begin_ms: int, end_ms: int,
         found: list[int], item_max: int, stored_ms: Callable[[int], int],
     ) -> int:
-        """Follow a chain for some items: one may be as long as the file, of one hash or of many.
+        """Follow a chain for a limited number of items, because a chain may be as long as the file.
 
-        An item keeps the second of its message, counted from the file's first one. Where that
-        second lies only partly in the span, the message itself says when it was stored.
+        An item stores the second of its message, counted from the begin time of the file. If only a
+        part of that second lies in the range, the message is asked for its exact store time.
 
-        :param number: of the item to begin with.
-        :param found: takes the places of items with the hash ``code``, ``max_count`` at most.
-        :param item_max: how many items are looked at.
-        :param stored_ms: gives the store time in ms of the message at a place; -1 when it cannot
-            be read, and then the second decides.
-        :returns: number of the item to go on with; 0 at the end.
+        :param number: the number of the item to begin with.
+        :param found: receives the commit-log offsets of items with the hash ``code``, ``max_count``
+            at most.
+        :param item_max: the maximum number of items to examine.
+        :param stored_ms: returns the store time in ms of the message at a commit-log offset; -1
+            when it cannot be read, in which case the second of the item decides.
+        :returns: the number of the item to continue with; 0 at the end of the chain.
         """
         while 0 < number < self.count and len(found) < max_count:
             if item_max == 0:
@@ -328,7 +340,7 @@ class IndexTail:
             item_max -= 1
             item_code, physical_offset, seconds, previous = ITEM.unpack(self._item(number))
             if number == 1:
-                # Its second is counted from the end of the file before.
+                # The second of this item is counted from the end of the previous file.
                 seconds = 0
             first_ms = self.begin_timestamp + seconds * 1000
             last_ms = first_ms + _LAST_MS
@@ -344,11 +356,11 @@ class IndexTail:
         return 0
 
     def items_position(self, number: int) -> int:
-        """The position of an item in the file, in bytes."""
+        """Return the position of an item in the file, in bytes."""
         return HEADER_SIZE + SLOT_SIZE * self.slot_count + ITEM_SIZE * number
 
     def counted(self, number: int) -> int:
-        """Follow a slot that a crash left ahead of the header to an item the header counts."""
+        """Follow a slot that a crash left ahead of the header to an item that the header counts."""
         while self.count <= number < self.item_max:
             previous: int = ITEM.unpack(
                 self._read(self.items_position(number), ITEM_SIZE).ljust(ITEM_SIZE, b"\0")
@@ -359,7 +371,7 @@ class IndexTail:
         return number if 0 < number < self.count else 0
 
     def _slot(self, slot: int) -> int:
-        """Read a slot wherever its newest value is."""
+        """Read a slot from the place that holds its newest value."""
         at = _SLOTS_BEFORE + slot
         page = self.pages[at >> _PAGE_BITS]
         if page is None:
@@ -370,7 +382,7 @@ class IndexTail:
         return int.from_bytes(data, "big", signed=True)
 
     def _item(self, number: int) -> bytes:
-        """Read an item wherever it is."""
+        """Read an item from memory or from the file."""
         if number >= self.items_start:
             at = (number - self.items_start) * ITEM_SIZE
             return bytes(self.items[at : at + ITEM_SIZE])

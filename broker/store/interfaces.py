@@ -1,4 +1,4 @@
-"""The interfaces of the disk, as the store uses it."""
+"""The interfaces through which the store uses the disk."""
 
 from __future__ import annotations
 
@@ -16,101 +16,102 @@ __all__ = [
 
 
 class ReadMap(Protocol):
-    """A file's bytes as a slice gives them: copies, so the file may be closed afterwards."""
+    """The bytes of a file, read by slices, which are copies: they stay valid after a close."""
 
     def __getitem__(self, key: slice, /) -> bytes:
         """Copy a range of bytes."""
 
 
 class IStoreFile(Interface):
-    """An open file of a fixed length. Positions are bytes from the file's start."""
+    """An open file of a fixed length. Positions are bytes from the start of the file."""
 
     size: int = Attribute("Length of the file in bytes.")
 
     def write_at(position: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``; nothing of it waits in user space afterwards.
+        """Write all of ``data`` to the kernel; none of it stays in a buffer of the process.
 
-        :raises StoreFull: when the disk or a quota is full; some of it may have been written.
+        :raises StoreFull: when the disk or a quota is full; some of the data may have been written.
         :raises OSError: when the disk fails.
         """
 
     def read_at(position: int, size: int) -> bytes:
-        """Read; fewer bytes come back at the end of the file."""
+        """Read a range; returns fewer bytes at the end of the file."""
 
     def send_to(descriptor: int, position: int, size: int) -> int:
-        """Give bytes to a socket, where the system can without a copy.
+        """Send bytes to a socket, without a copy where the system supports it.
 
-        :param descriptor: of a socket that does not block.
-        :returns: how many it took; 0 at the end of the file.
-        :raises BlockingIOError: when it takes none now.
+        :param descriptor: the descriptor of a non-blocking socket.
+        :returns: the number of bytes that the socket accepted; 0 at the end of the file.
+        :raises BlockingIOError: when the socket accepts no bytes now.
         :raises OSError: when the disk fails, or the connection is lost.
         """
 
     def read_map() -> ReadMap:
-        """Give the whole file for reading by slices; made once, kept until the file closes."""
+        """Return a map of the whole file, created once and kept until the file is closed."""
 
     def sync() -> None:
-        """Make what was written survive a loss of power. Blocks: call it on a thread."""
+        """Make written bytes survive a loss of power. Blocks: call it on a thread."""
 
     def begin_sync(position: int, size: int) -> None:
-        """Let the disk begin to write a range, so that a sync that follows soon waits less.
+        """Start writing a range to the disk, so that a sync that follows soon waits less.
 
-        It promises nothing and does not fail: an error of the disk is raised by the sync.
+        This call guarantees nothing and does not fail: the sync raises any error of the disk.
         """
 
     def length() -> int:
-        """The file's length on disk, bytes: ``size``, unless another process changed it."""
+        """Return the length of the file on disk in bytes: ``size``, unless another process changed
+        it."""
 
     def is_there() -> bool:
-        """Whether its path still leads to this file: false once it is removed or renamed."""
+        """Return whether the path still leads to this file; False once it is removed or renamed."""
 
     def close() -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a second call has no effect."""
 
 
 class IDirectoryLock(Interface):
-    """A directory that one store uses and no other."""
+    """A directory that only one store uses."""
 
     def is_at(path: str) -> bool:
-        """Whether a path leads to it, by whatever links."""
+        """Return whether a path leads to the directory, directly or through links."""
 
     def release() -> None:
         """Release the directory, so that another store can take it."""
 
 
 class IStoreIO(Interface):
-    """Everything a store does with a disk. Paths are absolute text."""
+    """All operations of a store on a disk. Paths are absolute strings."""
 
-    syncs_at_once: int = Attribute("how many calls of sync_path are worth making at a time")
+    syncs_at_once: int = Attribute("The useful number of concurrent calls of sync_path.")
 
     def open_file(path: str) -> IStoreFile:
-        """Open a file that exists, for reading and writing.
+        """Open an existing file for reading and writing.
 
-        :raises OSError: when it does not exist or may not be opened.
+        :raises OSError: when it does not exist or cannot be opened.
         """
 
     def allocate(path: str, size: int) -> IStoreFile:
-        """Open a file and give it this length; bytes it did not hold before read as zeros.
+        """Open a file, creating it if necessary, and set its length; new bytes read as zeros.
 
-        The file is sparse: space is taken when bytes are written.
+        The file is sparse: disk space is allocated when bytes are written.
 
         :raises StoreFull: when the disk has no room for it.
         """
 
     def clear_from(path: str, position: int) -> None:
-        """Make the rest of a file read as zeros; its length is the same at every moment."""
+        """Make the rest of a file read as zeros; its length never changes."""
 
     def rewrite(path: str) -> None:
-        """Write again all that was ever written to a file, so that the next sync writes it too.
+        """Write all bytes of a file again, except holes, so that the next sync writes them too.
 
-        After a failed sync the kernel may count pages as clean that it could not write. The file
-        must not be written meanwhile.
+        After a failed sync, the kernel may treat pages as clean that it could not write. The file
+        must not be written during this call.
 
         :raises OSError: when it cannot be read or written.
         """
 
     def sync_path(path: str) -> None:
-        """Make a file, or a directory's entries, survive a loss of power. Blocks."""
+        """Make a file, or the entries of a directory, survive a loss of power. Blocks."""
 
     def read_file(path: str) -> bytes:
         """Read a whole small file.
@@ -119,65 +120,67 @@ class IStoreIO(Interface):
         """
 
     def write_file(path: str, data: bytes) -> None:
-        """Replace a small file's contents in place."""
+        """Replace the contents of a small file in place."""
 
     def write_file_atomically(path: str, data: bytes, keep_backup: bool = False) -> None:
-        """Replace a file so that after any crash it is the old one or the new one, whole.
+        """Replace a file so that after any crash either the old or the new file exists as a whole.
 
-        :param keep_backup: leave what it was before under ``path + ".bak"``.
+        :param keep_backup: keep the previous file under ``path + ".bak"``.
         :raises StoreFull: when the disk is full; the old file stays.
         """
 
     def list_directory(path: str) -> list[str]:
         """List the names in a directory, sorted; empty if the directory does not exist.
 
-        :raises NotADirectoryError: when a file is.
+        :raises NotADirectoryError: when the path is a file.
         """
 
     def make_directory(path: str) -> None:
-        """Make a directory and those above it; one that exists is fine."""
+        """Create a directory and its parents; an existing directory is not an error."""
 
     def exists(path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Return whether a file or directory exists."""
 
     def file_size(path: str) -> int:
-        """Length of a file in bytes.
+        """Return the length of a file in bytes.
 
-        :raises OSError: when it is not a file.
+        :raises OSError: when the path is not a file.
         """
 
     def modified_ms(path: str) -> int:
-        """When a file was written to last, Unix ms.
+        """Return the time of the last write to a file, in Unix ms.
 
         :raises FileNotFoundError: when it does not exist.
         """
 
     def remove(path: str) -> None:
-        """Remove a file, or a directory with all it holds; one that is not there is fine."""
+        """Remove a file, or a directory with all its contents; a missing path is not an error."""
 
     def lock(path: str) -> Callable[[], None]:
         """Take the exclusive lock of a store and write "lock" into the file.
 
         :returns: a function that releases the lock.
-        :raises StoreError: when another process, or another store of this one, holds it.
+        :raises StoreError: when another process, or another store in this process, holds it.
         """
 
     def lock_directory(path: str) -> IDirectoryLock:
-        """Lock a directory for one store, without a file in it. Some file systems have no such
-        locks: there, a second store is not noticed.
+        """Lock a directory for one store, without creating a file in it.
 
-        :raises StoreError: when another process, or another store of this one, holds it.
-        :raises OSError: when it does not exist or may not be read.
+        Some file systems have no such locks; there, a second store is not noticed.
+
+        :raises StoreError: when another process, or another store in this process, holds it.
+        :raises OSError: when it does not exist or cannot be read.
         """
 
     def disk_used_ratio(path: str) -> float:
-        """Used part of the disk under a path, 0.0 to 1.0; -1.0 when the path does not exist."""
+        """Return the used fraction of the disk of a path, 0.0 to 1.0; -1.0 if there is no such
+        path."""
 
     def physical_memory_bytes() -> int:
-        """The machine's memory."""
+        """Return the size of the machine's memory."""
 
     def open_files_max() -> int:
-        """How many files and connections the process may have open."""
+        """Return how many files and connections the process may have open."""
 
     def process_id() -> int:
-        """The number the abort file holds."""
+        """Return the process id that the abort file contains."""

@@ -1,14 +1,15 @@
-"""Light queues: one record in several queues, its own and those that its sender names.
+"""Light queues: one record in several queues, namely its own and the queues that its sender names.
 
-A message with the property ``INNER_MULTI_DISPATCH`` names topics that begin with ``%LMQ%``. Each
-has one plain queue, number 0, which needs no configuration; thousands of them cost little.
+A message with the property ``INNER_MULTI_DISPATCH`` names topics that begin with ``%LMQ%``. Each of
+these topics has one plain queue with the id 0, which needs no configuration, and thousands of such
+queues cost little.
 
     INNER_MULTI_DISPATCH       names, separated by commas, from the sender
     INNER_MULTI_QUEUE_OFFSET   the record's offset in each of them, in this order, from the broker
 
-The record lies in the log once, with the offsets in its properties, and each queue gets an entry of
-it, so that recovery makes the same ones again. Records of retry topics and of the system's are in
-no light queue, nor are those of batch topics.
+The record is stored in the log once, with the offsets in its properties, and each queue gets an
+entry for it, so recovery makes the same entries again. Records of retry topics, system topics and
+batch topics are in no light queue.
 
 Source: LmqDispatch, MultiDispatchUtils, ConsumeQueue.multiDispatchLmqQueue @5.3.3.
 """
@@ -38,45 +39,46 @@ from twistmq.protocol.topic_names import (
 
 __all__ = ["LIGHT_QUEUE_ID", "LightQueues", "light_entries"]
 
-#: The only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
+#: The id of the only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
 LIGHT_QUEUE_ID = 0
 _SEPARATOR = ","
-#: Digits of the highest offset.
+#: The number of digits of the highest offset.
 _DIGITS_MAX = len(str(OFFSET_MAX))
 
 
 class LightQueues:
     """Enters records into the light queues of one store.
 
-    :param count_max: light queues there may be.
+    :param count_max: the maximum number of light queues.
     """
 
     def __init__(self, queues: QueueTable, count_max: int) -> None:
         self._queues = queues
         self._count_max = count_max
-        #: How many there are, or were before some were removed.
+        #: The number of light queues. It may be too high, because removed queues are not subtracted
+        #: at once.
         self._count = 0
-        #: Queues that gave offsets to the append that goes on.
+        #: The queues that assigned offsets in the current append.
         self._given: list[ConsumeQueue] = []
 
     # --- offsets, while records are encoded
 
     def begin(self) -> None:
-        """An append begins."""
+        """Begin an append."""
         self._given.clear()
 
     def undo(self) -> None:
-        """Take back the offsets that a failed append had assigned."""
+        """Release the offsets that a failed append had assigned."""
         for queue in self._given:
             queue.next_offset -= 1
         self._given.clear()
 
     def assign(self, record: MessageRecord, queue: ConsumeQueue) -> None:
-        """Give a record its offsets in the light queues it names.
+        """Assign the offsets of a record in the light queues that it names.
 
-        :param queue: the record's own.
-        :raises MessageIllegal: when it names what cannot be a light queue.
-        :raises LightQueuesFull: when there would be too many.
+        :param queue: the record's own queue.
+        :raises MessageIllegal: when it names a topic that is not a light one.
+        :raises LightQueuesFull: when there would be too many light queues.
         """
         if INNER_MULTI_DISPATCH not in record.properties or isinstance(queue, BatchQueue) or (
             not allows_light_queues(record.topic)
@@ -88,7 +90,7 @@ class LightQueues:
         offsets: dict[str, int] = {}
         for name in names.split(_SEPARATOR):
             if not is_light(name):
-                # Differs from Apache, whose dispatch never gets over such a record.
+                # Differs from Apache, whose dispatch never gets past such a record.
                 raise MessageIllegal(
                     f"{INNER_MULTI_DISPATCH} names {name!r}, which does not begin with "
                     f"{LMQ_PREFIX}")
@@ -112,7 +114,7 @@ class LightQueues:
     # --- entries, when records are dispatched
 
     def expand(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
-        """Put behind each record one for each of its entries in light queues."""
+        """Insert after each record one more record for each of its entries in light queues."""
         if not any(INNER_MULTI_QUEUE_OFFSET in record.properties for record in records):
             return records
         expanded: list[MessageRecord] = []
@@ -125,7 +127,7 @@ class LightQueues:
 
 
 def light_entries(topic: str, properties: str) -> list[tuple[str, int]]:
-    """List the light queues a stored record is in, with its offset in each."""
+    """List the light queues of a stored record, with its offset in each."""
     if INNER_MULTI_QUEUE_OFFSET not in properties or not allows_light_queues(topic):
         return []
     fields = parse_properties(properties)
@@ -139,13 +141,13 @@ def light_entries(topic: str, properties: str) -> list[tuple[str, int]]:
 
 
 def _is_offset(text: str) -> bool:
-    """Whether a text is an offset that a queue can have."""
+    """Return whether a text is a valid queue offset."""
     return (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
             and int(text) <= OFFSET_MAX)
 
 
 def _entry_of(record: MessageRecord, name: str, offset: int) -> MessageRecord:
-    """A record that stands for another one's entry in a light queue; the index has it already."""
+    """Make a record for an entry in a light queue, without keys, which the index already has."""
     entry = MessageRecord(
         name, LIGHT_QUEUE_ID, record.body, record.properties, record.born_timestamp,
         record.born_host, record.store_host, [], record.tags_code, record.flag, record.sys_flag,

@@ -1,10 +1,13 @@
-"""Cutting the end of a running store's log, with all that queues and index have of it.
+"""Cutting the end of a running store's log, together with the affected entries of queues and index.
 
-A replica whose log ends with half a record, or with records that others do not have, is cut before
-it goes on. Meanwhile the store takes no message and writes nothing else. The order is such that a
-kill or a loss of power at any moment leaves what recovery can bring to agree: first the checkpoint
-says less, so that a start after a crash reads the log from a file before the cut on; then index and
-queues are cut, which the log could make again; the log comes last.
+A replica may hold the beginning of a record that never became complete, or records that the other
+replicas do not have. These must be removed before it can continue. Cutting touches
+several files, and a kill or a loss of power may come between any two of them. The order of the
+steps makes every intermediate state one that recovery can repair. First the checkpoint is lowered,
+so that a start after a crash reads the log from a file before the cut. Then index and queues are
+cut, which recovery could rebuild from the log. The log itself comes last: if it came first, the
+index could keep keys of messages whose offsets are already used by other messages. During a cut the
+store accepts no messages and writes nothing else.
 
 Source: DefaultMessageStore.truncateFiles, CommitLog.resetOffset @5.3.3.
 """
@@ -35,8 +38,8 @@ class LogCut:
     """Cuts one store.
 
     :param index: None when messages are not indexed.
-    :param warmer: None when no file is made ahead.
-    :param pause: lets the store take no bytes and do no upkeep until its result is called.
+    :param warmer: None when no file is created in advance.
+    :param pause: makes the store accept no bytes and do no upkeep until its result is called.
     """
 
     log = Logger()
@@ -59,31 +62,33 @@ class LogCut:
         self._in_thread = in_thread
         self._pause = pause
         self._lock = DeferredLock()
-        #: Called after each cut, before more is stored: positions in queues may be beyond them.
+        #: Called after each cut, before more is stored: saved positions in queues may be beyond the
+        #: new ends.
         self.on_cut: list[Callable[[], None]] = []
 
     def finished(self) -> Deferred[None]:
-        """Fires when no cut is under way."""
+        """Fires when no cut is running."""
         return self._lock.run(lambda: None)
 
     def cut_tail(self) -> Deferred[None]:
-        """End the log with its last whole record, as :meth:`truncate` does."""
+        """End the log after its last whole record, as :meth:`truncate` does."""
         return self._run(lambda: self._truncate(self._raw.whole_offset))
 
     def truncate(self, offset: int) -> Deferred[None]:
-        """End the log at a place, where a record must begin.
+        """End the log at an offset, where a record must begin.
 
-        :returns: fires when queues and index, on disk too, have nothing from there on. Fails with
-            StoreError when no record begins there, when replicas agreed to more, or when the disk
-            fails; in the last case the store takes no more messages.
+        :returns: fires when queues and index contain nothing from there on, on disk as well. Fails
+            with StoreError when no record begins there, when replicas have confirmed a higher
+            offset, or when the disk fails; in the last case the store accepts no more messages.
         """
         return self._run(lambda: self._truncate(offset))
 
     def start_at(self, offset: int) -> Deferred[None]:
-        """Let an empty log begin at a place, where a file must start; queues are removed.
+        """Move the beginning of an empty log to an offset where a file must start, and remove all
+        queues.
 
-        :returns: fires when that is so. Fails with StoreError when the log is not empty, when no
-            file can start there, or when the disk fails; in the last case the store takes no more
+        :returns: fires when this is done. Fails with StoreError when the log is not empty, when no
+            file can start there, or when the disk fails; in the last case the store accepts no more
             messages.
         """
         return self._run(lambda: self._start_at(offset))
@@ -91,7 +96,7 @@ class LogCut:
     def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> Deferred[None]:
         """Run one job after the other.
 
-        To cancel the result does not end the job: a log that is cut in part cannot be used.
+        Cancelling the result does not stop the job, because a partly cut log cannot be used.
         """
         done: Deferred[None] = Deferred()
         self._lock.run(lambda: Deferred.fromCoroutine(job())).chainDeferred(done)
@@ -104,7 +109,7 @@ class LogCut:
         resume = self._pause()
         try:
             await self._settle()
-            # Retention may have removed its file meanwhile.
+            # Retention may have removed the file in the meantime.
             self._require_place(offset)
             self.log.warn("the commit log is cut from {end} to {offset}",
                           end=self._log.max_offset, offset=offset)
@@ -144,7 +149,10 @@ class LogCut:
             call()
 
     def _require_place(self, offset: int) -> None:
-        """:raises StoreError: when the log cannot end here."""
+        """Check that the log can end at an offset.
+
+        :raises StoreError: when the log cannot end here.
+        """
         log = self._log
         if not log.min_offset <= offset <= log.max_offset:
             raise StoreError(f"the log has bytes from {log.min_offset} to {log.max_offset}: it "
@@ -156,7 +164,7 @@ class LogCut:
             raise StoreError(f"no record begins at {offset}: the log cannot end there")
 
     async def _settle(self) -> None:
-        """Wait for all that threads do with the files."""
+        """Wait until no thread works on the files."""
         flushed = self._flush.flushed(self._log.max_offset)
         if flushed is not None:
             await flushed
@@ -177,7 +185,7 @@ class LogCut:
         self._checkpoint.lower(max(1, file_ms), offset)
         if self._index is not None:
             for _ in self._index.cut(offset, log.store_timestamp):
-                # Others have their turn.
+                # Let the reactor do other work.
                 await self._in_thread(lambda: None)
         queues.cut(offset)
         newest_ms = max(0, file_ms, self._newest_ms())
@@ -190,14 +198,14 @@ class LogCut:
         self._raw.forget()
 
     def _newest_ms(self) -> int:
-        """Store time of the newest message of any queue, ms; -1 without one."""
+        """Return the store time of the newest message of any queue, in ms; -1 without a message."""
         queue = self._queues.furthest()
         entry = None if queue is None else self._queues.files_of(queue).entry(
             queue, queue.max_offset - 1)
         return -1 if entry is None else self._log.store_timestamp(entry[0])
 
     def _given_up(self, error: StoreError | OSError) -> StoreError:
-        """A cut was done in part: the next start, after what counts as a crash, repairs it."""
+        """Give up a partial cut, which the next start, as after a crash, repairs."""
         failure = StoreError(f"the store could not be cut: {error}")
         self._flush.give_up(failure)
         return failure

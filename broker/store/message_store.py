@@ -1,9 +1,17 @@
-"""The message store: one commit log, a queue of entries for each topic and queue id, an index.
+"""The message store: one commit log, one queue of entries per topic and queue id, and an index.
 
-An append gives records their places, writes them with one call to the disk, and enters them into
-queues and index in the same turn; no reader sees a record before its bytes are with the kernel.
-Queues and index can be made again from the commit log, so they are written later, in small steps.
-Only ``fdatasync`` runs on threads.
+The commit log is the only source of truth. It holds the full record of every message, in the order
+in which the messages arrived. Everything else in the store exists to find a record quickly: a
+consume queue lists the records of one topic and queue id by queue offset, and the index finds
+records by key. Both can be rebuilt from the commit log, so the store does not need a transaction
+over several files: it only has to make the log durable, and recovery repairs the rest after a
+crash.
+
+An append assigns offsets to its records, writes them to the log with one system call per file, and
+enters them into the queues and the index in the same turn of the reactor. A reader therefore never
+sees a record whose bytes have not been passed to the kernel. The entries of queues and index are
+kept in memory and are written to their files later, in small steps. Only ``fdatasync`` runs on
+threads, because it is the only call that may block for long.
 
 Source: DefaultMessageStore @5.3.3.
 """
@@ -61,26 +69,27 @@ __all__ = [
     "StoreSettings",
 ]
 
-#: Ms between two samples of the statistics.
+#: The interval between two samples of the statistics, in ms.
 _SAMPLE_INTERVAL_MS = 1000
-#: The codes of a store without plugins: each entry has its tag's hash.
+#: The tags codes of a store without plugins: each entry holds the hash of its tag.
 _NO_CODES: Final[Mapping[str, TagsCode]] = MappingProxyType({})
 
 
 def _not_heard_of(topic: str) -> bool | None:
-    """The default of ``is_batch_topic``: a queue's kind is the one found on disk."""
+    """The default of ``is_batch_topic``: the files on disk decide which kind a queue has."""
     return None
 
 
 class MessageStore:
-    """Messages on a disk.
+    """Stores messages on a disk.
 
     :param io: the disk.
-    :param now_ms: the clock.
+    :param now_ms: the wall clock, in ms.
     :param in_thread: runs a blocking function on a thread.
-    :param run_sync: runs the commit log's syncs under SYNC_FLUSH, see CommitFlush; None: on a
-        thread, as all others.
-    :param steady_ms: the clock for durations, ms; None: ``now_ms``, where no clock jumps.
+    :param run_sync: runs the syncs of the commit log under SYNC_FLUSH, see CommitFlush; with None
+        they run on a thread, like all other syncs.
+    :param steady_ms: the clock for durations, in ms; None stands for ``now_ms``, for callers whose
+        clock never jumps.
     """
 
     log = Logger()
@@ -97,32 +106,33 @@ class MessageStore:
         parts = StoreParts.make(settings, io, now_ms, in_thread, run_sync, steady_ms or now_ms)
         self.settings = settings
         self.stats = StoreStats(now_ms())
-        #: False makes append refuse: a slave's store takes raw bytes only.
+        #: Whether ``append`` accepts messages. It is False for the store of a slave, which takes
+        #: only raw bytes.
         self.writable = True
-        #: Why the last stop was not a clean one; empty: it was.
+        #: The reason why the last stop was not clean; empty after a clean stop.
         self.stop_fault = ""
-        #: The disk, for plugins with files of their own.
+        #: The disk, for plugins that have files of their own.
         self.io = io
         #: Runs a blocking function on a thread.
         self.in_thread = in_thread
-        #: The log: where it begins, ends and is durable.
+        #: The commit log, with its first, last and durable offsets.
         self.commit_log = parts.commit_log
-        #: Queues by topic and id: where they begin and end, their entries.
+        #: The queues by topic and queue id, with their offsets and entries.
         self.queues = parts.queues
-        #: Makes what is stored readable, and tells who wants to know.
+        #: Makes stored records readable and notifies the listeners.
         self.dispatch = parts.dispatch
-        #: Reads by time and by key.
+        #: Reads messages by time and by key.
         self.reader = parts.reader
-        #: Makes the log durable.
+        #: Makes the commit log durable.
         self.flush = parts.flush
         #: None when messages are not indexed.
         self.index = parts.index
         self.checkpoint = parts.checkpoint
         self.upkeep = parts.upkeep
-        #: Remove what is old, a step at a time; who has a reactor calls them.
+        #: Remove expired files, one step at a time. The owner of the reactor calls them.
         self.log_retention = parts.log_retention
         self.queue_retention = parts.queue_retention
-        #: The log as bytes, for replication, and how its end is cut.
+        #: The commit log as raw bytes, for replication, and the operation that cuts its end.
         self.raw = RawLog(parts.commit_log, self.stats, self._require_readable)
         self.log_cut = LogCut(
             parts.commit_log, self.raw, parts.dispatch, parts.queues, parts.index, parts.flush,
@@ -132,14 +142,15 @@ class MessageStore:
         self._running = self._crashed = False
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
-        #: The folders of store, commit log and consume queues, by their paths.
+        #: The locks of the folders of store, commit log and consume queues, by path.
         self._directory_locks: dict[str, IDirectoryLock] = {}
-        #: Faults of them, or of the log's files, while the store ran.
+        #: A fault of these folders, or of the files of the log, found while the store ran.
         self._gone: StoreGone | None = None
         self._sampled_ms = self._looked_ms = 0
 
     def change_settings(self, settings: StoreSettings) -> None:
-        """Go on with other limits, times and ratios; all else is read at the start only."""
+        """Use other limits, times and ratios from now on; all other settings are read only at the
+        start."""
         self.settings = settings
         self.flush.settings = self.upkeep.settings = settings
         self.log_retention.settings = self.queue_retention.settings = settings
@@ -151,16 +162,16 @@ class MessageStore:
         self, is_batch_topic: Callable[[str], bool | None] = _not_heard_of,
         tags_codes: Mapping[str, TagsCode] = _NO_CODES,
     ) -> None:
-        """Lock the directory, find what is there, repair what a crash left.
+        """Lock the directory, find the existing files, and repair the damage that a crash left.
 
-        :param is_batch_topic: says whether a topic's queues are batch queues; None: it has not
-            heard of the topic. Its answer for a topic does not change as long as the topic exists.
-        :param tags_codes: by topic, gives the number in a record's queue entry where it is not
-            the tag's hash. Recovery makes entries again by it.
+        :param is_batch_topic: returns whether the queues of a topic are batch queues, or None for
+            an unknown topic. The result for a topic must not change as long as the topic exists.
+        :param tags_codes: by topic, a function that computes the tags code of a record's queue
+            entry where it is not the hash of the tag. Recovery uses it to rebuild entries.
 
-        :raises StoreError: when another broker uses it.
+        :raises StoreError: when another broker uses the directory.
         :raises StoreDamaged: when a file has the wrong length, is missing or cannot be read; the
-            text names it.
+            text names the file.
         """
         settings, io = self.settings, self.io
         self.queues.is_batch_topic = is_batch_topic
@@ -196,7 +207,8 @@ class MessageStore:
             values = self.checkpoint.values
             self.index.load(values.index_msg_timestamp if crashed else None)
             if not crashed:
-                # Apache's broker notes this of full files only; a clean stop covers all.
+                # Apache's broker records this time for full files only; a clean stop covers all
+                # files.
                 values.index_msg_timestamp = self.index.end_timestamp
         recovery = StoreRecovery(
             self.settings, self.commit_log, self.queues, self.index, self.dispatch, crashed
@@ -208,12 +220,12 @@ class MessageStore:
             values.logics_msg_timestamp, values.index_msg_timestamp)
 
     def _hold(self, path: str) -> None:
-        """Keep other stores from a folder, which another root may have as its commit log's."""
+        """Lock a folder against other stores, whose commit log it may be as well."""
         if not any(lock.is_at(path) for lock in self._directory_locks.values()):
             self._directory_locks[path] = self.io.lock_directory(path)
 
     def _load_extensions(self) -> QueueExtensions | None:
-        """Load the extensions of queue entries, if they exist or the settings ask for them."""
+        """Load the extensions of queue entries if they exist or the settings enable them."""
         settings, directory = self.settings, self.settings.path("consumequeue_ext")
         extends = settings.enable_consume_queue_ext
         if not extends and not self.io.exists(directory):
@@ -224,14 +236,14 @@ class MessageStore:
         )
 
     def start(self) -> None:
-        """Begin to accept messages; from now on only stop() ends cleanly.
+        """Begin to accept messages; from now on only ``stop`` ends the run cleanly.
 
-        :raises StoreError: when the mark of a run cannot be written.
+        :raises StoreError: when the marker file of a run cannot be written.
         """
         assert self._unlock is not None, "load comes first"
         try:
             self.io.write_file(self._abort_path, str(self.io.process_id()).encode("ascii"))
-            # Without the mark a loss of power would pass for a clean stop.
+            # Without the marker file, a loss of power would look like a clean stop.
             self.io.sync_path(self.settings.store_path_root_dir)
         except OSError as error:
             raise StoreError(f"the store cannot be opened: {error}") from error
@@ -239,10 +251,10 @@ class MessageStore:
         self._running = True
 
     def stop(self) -> Deferred[None]:
-        """Flush everything, mark the stop as clean, give up the lock.
+        """Flush everything, mark the stop as clean, and release the lock.
 
-        Data that cannot be flushed is logged and leaves the mark of a crash, so that the next start
-        looks closely.
+        When data cannot be flushed, the error is logged and the marker file of a crash stays, so
+        that the next start runs the recovery after a crash.
         """
         return ensureDeferred(self._stop())
 
@@ -281,7 +293,7 @@ class MessageStore:
             self.io.remove(self._abort_path)
 
     def close(self) -> None:
-        """Let go of files and lock without flushing: what a process that dies does."""
+        """Close the files and release the lock without flushing, as when the process dies."""
         self._running = False
         self.commit_log.close()
         self.queues.files.close()
@@ -301,8 +313,8 @@ class MessageStore:
 
         Their offsets, sizes and store times are filled in.
 
-        :raises MessageIllegal: when a record breaks a limit; ``record_index`` says which.
-        :raises StoreFull: when the disk is full; reads go on.
+        :raises MessageIllegal: when a record breaks a limit; ``record_index`` is its index.
+        :raises StoreFull: when the disk is full; reads still work.
         :raises StoreClosed: when the store does not accept messages.
         :raises StoreError: when the disk fails.
         """
@@ -340,7 +352,7 @@ class MessageStore:
         self.stats.put(count, log.max_offset - start, self._steady_ms() - began_ms)
 
     def _store_time_ms(self) -> int:
-        """The store time of what is stored now, ms; the wall clock may have been set back.
+        """Return the store time for new records, in ms; the wall clock may have been set back.
 
         :raises StoreError: when nothing can be stored, or the checkpoint cannot be written.
         """
@@ -350,7 +362,7 @@ class MessageStore:
             return now_ms
         behind_ms = log.last_store_timestamp - now_ms
         if behind_ms <= CLOCK_STEP_MAX_MS:
-            # Store times stand still until it is where it was.
+            # Store times stand still until the clock has caught up.
             return log.last_store_timestamp
         self.log.warn("the clock is {behind} ms behind the last store time", behind=behind_ms)
         self.checkpoint.lower(now_ms, log.max_offset)
@@ -360,7 +372,7 @@ class MessageStore:
     def _write(
         self, writes: Sequence[tuple[int, bytes]], records: Sequence[MessageRecord]
     ) -> None:
-        """Write records that have their places; records that cannot be written lose them."""
+        """Write records that have their offsets; when the write fails, the offsets are released."""
         try:
             self.commit_log.write(writes)
         except StoreError:
@@ -371,12 +383,12 @@ class MessageStore:
             raise
 
     def encode_ahead(self, records: Sequence[MessageRecord]) -> EncodedRecords:
-        """Do the part of an append that can be done before it, for ``append_encoded``.
+        """Do the part of an append that can be done in advance, for ``append_encoded``.
 
-        :raises MessageIllegal: when a record breaks a limit; ``record_index`` says which.
+        :raises MessageIllegal: when a record breaks a limit; ``record_index`` is its index.
         """
         if self._light is not None:
-            # Offsets in light queues are properties: the size of a record depends on them.
+            # Offsets in light queues are properties, so the size of a record depends on them.
             return records, bytearray()
         return records, encode_ahead(
             records, self.commit_log.file_size, self.settings.max_message_size)
@@ -384,10 +396,10 @@ class MessageStore:
     def append_encoded(self, encoded: Sequence[EncodedRecords]) -> None:
         """Store many records in this order, all or none; they become readable part by part.
 
-        That is done by ``dispatch.step``, which is to be called until ``dispatch.offset`` is behind
-        them.
+        ``dispatch.step`` makes them readable. Call it until ``dispatch.offset`` has passed the last
+        record.
 
-        :raises StoreError: as ``append``.
+        :raises StoreError: as ``append`` does.
         """
         records = [record for part, _ in encoded for record in part]
         if self._light is not None:
@@ -403,32 +415,44 @@ class MessageStore:
         self.stats.put(len(records), log.max_offset - start, self._steady_ms() - began_ms)
 
     def _require_running(self) -> None:
-        """:raises StoreError: when no byte can be stored."""
+        """Raise an error when the store is not running, or its disk has failed.
+
+        :raises StoreError: when no byte can be stored.
+        """
         if not self._running:
             raise StoreClosed("the store does not run")
         self._require_disk()
 
     def _require_disk(self) -> None:
-        """:raises StoreError: when the disk has failed, or is full."""
+        """Raise an error when nothing can be written.
+
+        :raises StoreError: when the disk has failed, or is full.
+        """
         if self.flush.failure is not None:
-            # It would keep the frames of all that it was raised to.
+            # A traceback would keep alive the frames of every caller that received this error.
             raise self.flush.failure.with_traceback(None)
         if self.queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
             raise StoreFull("the consume queues cannot be written, the disk is full")
 
     def require_sound(self) -> None:
-        """:raises StoreError: when nothing can be stored for good, or what is there not be read."""
+        """Raise an error when the store cannot continue.
+
+        :raises StoreError: when nothing can be stored until a restart, or the log cannot be read.
+        """
         self._require_disk()
         if self.dispatch.damage:
             raise StoreClosed(self.dispatch.damage)
 
     def _require_readable(self) -> None:
-        """:raises StoreError: when no byte can be stored, or none of it could be read."""
+        """Raise an error when the store is not running, or has a permanent fault.
+
+        :raises StoreError: when no byte can be stored, or stored bytes could not be read.
+        """
         self._require_running()
         self.require_sound()
 
     def _pause(self) -> Callable[[], None]:
-        """Take no bytes and do no upkeep until the result is called."""
+        """Accept no bytes and do no upkeep until the returned function is called."""
         self._require_running()
         self._running = False
 
@@ -438,9 +462,10 @@ class MessageStore:
         return resume
 
     def fault(self, takes_messages: bool) -> str:
-        """Why nothing is stored now; empty: there is no such reason.
+        """Return the reason why nothing can be stored now; empty when the store works.
 
-        :param takes_messages: whether the store should take messages; else bytes of a master.
+        :param takes_messages: True for a store that should accept messages, False for one that
+            accepts the bytes of a master.
         """
         try:
             if takes_messages:
@@ -452,7 +477,7 @@ class MessageStore:
         return ""
 
     def _require_writable(self) -> None:
-        """Refuse messages when they cannot be stored."""
+        """Raise an error when messages cannot be stored."""
         if not self._running or not self.writable:
             raise StoreClosed("the store does not accept messages")
         self.require_sound()
@@ -462,9 +487,9 @@ class MessageStore:
     # --- flush
 
     def flush_step(self, now_ms: int) -> None:
-        """Do what is due, for a few milliseconds at most. Call it every 50 ms or so.
+        """Do the work that is due, for a few milliseconds at most. Call it about every 50 ms.
 
-        :param now_ms: by the clock for durations.
+        :param now_ms: the time by the clock for durations.
         """
         if not self._running:
             return
@@ -477,14 +502,14 @@ class MessageStore:
             self.stats.sample(now_ms)
         self.dispatch.step()
         if self._gone is not None:
-            # Queues and index would go where no reader finds them.
+            # Queues and index would be written to files that no reader finds.
             return
         self.upkeep.step(now_ms)
         if self._warmer is not None and not self.log_retention.disk_full:
             self._warmer.step()
 
     def _look(self) -> None:
-        """Take no more messages when the folder or the file that they go to is not there."""
+        """Stop accepting messages when a folder, or the file being written, has disappeared."""
         gone = [path for path, lock in self._directory_locks.items() if not lock.is_at(path)]
         fault = (f"the folder {gone[0]} was removed, renamed or replaced" if gone
                  else self.commit_log.look())
@@ -507,11 +532,12 @@ class MessageStore:
         message_filter: MessageFilter | None = None,
         max_total_size: int = PULL_SIZE_BYTES_MAX,
     ) -> GetMessageResult:
-        """Read a queue from an offset on.
+        """Read messages of a queue, starting at an offset.
 
-        :param max_count: messages wanted; the settings may allow fewer.
-        :param message_filter: None: every message is wanted.
-        :param max_total_size: bytes wanted; the first message comes whatever its size.
+        :param max_count: number of messages wanted; the settings may allow fewer.
+        :param message_filter: None accepts every message.
+        :param max_total_size: number of bytes wanted; the first message is returned whatever its
+            size.
         """
         started = self._steady_ms()
         result = self.reader.get_message(
@@ -521,11 +547,12 @@ class MessageStore:
         return result
 
     def look_message(self, physical_offset: int, size: int | None = None) -> bytes | None:
-        """Read the record at a place of the commit log.
+        """Read the record at an offset of the commit log.
 
-        :param size: bytes to read, when it is known; None: the record's own.
-        :returns: None when no record starts there: what looks like one in the body of another says
-            of itself that it is elsewhere, or is too short.
+        :param size: number of bytes to read if it is known; None reads the whole record.
+        :returns: None when no record starts there. Bytes inside the body of another message may
+            look like a record, but then their physical offset is another one, or they are too
+            short.
         """
         if not 0 <= physical_offset < self.dispatch.confirm_offset:
             return None
@@ -540,17 +567,18 @@ class MessageStore:
     # --- topics, figures, configuration
 
     def delete_topic(self, topic: str) -> int:
-        """Remove a topic's queues; its messages stay in the commit log and cannot be pulled.
+        """Remove the queues of a topic; its messages stay in the commit log and cannot be pulled.
 
-        :returns: how many queues there were.
+        :returns: the number of queues removed.
         """
-        # A record that waits for its dispatch would make them again.
+        # A record that waits for its dispatch would create the queues again.
         while self.dispatch.dispatch_waiting():
             continue
         return self.queues.destroy(topic)
 
     def clean_expired_queues(self, kept: Container[str]) -> Iterator[ConsumeQueue]:
-        """Remove queues whose messages are all gone from the commit log, one for each next().
+        """Remove the queues whose messages have all left the commit log, one queue for each
+        ``next()``.
 
         :param kept: topics whose queues stay.
         :returns: the queues that were removed.
@@ -563,16 +591,16 @@ class MessageStore:
                 yield queue
 
     def config_file(self, name: str) -> ConfigFile:
-        """Give a file of the ``config`` directory by its name, ``topics.json``."""
+        """Return a file of the ``config`` directory by its name, such as ``topics.json``."""
         return ConfigFile(self.io, self.settings.path("config", name))
 
     def disk_ratios(self) -> tuple[float, float]:
-        """Used parts of the disks of commit log and queues, see ``disk_ratios``."""
+        """Return the used fractions of the disks of commit log and queues, see ``disk_ratios``."""
         return disk_ratios(self.io, self.settings)
 
     def runtime_info(self) -> dict[str, str]:
-        """List what `mqadmin brokerStatus` prints of a store."""
-        # Whole percents, rounded up.
+        """List the figures that `mqadmin brokerStatus` prints for a store."""
+        # Whole percentages, rounded up.
         ratio, queue_ratio = (ceil(round(each * 100, 6)) / 100 if each >= 0 else each
                               for each in self.disk_ratios())
         return {

@@ -1,8 +1,9 @@
-"""The extensions of queues: ``consumequeue_ext/TOPIC/QUEUE_ID/START``, a unit for each entry.
+"""The extensions of queues: ``consumequeue_ext/TOPIC/QUEUE_ID/START``, one unit per entry.
 
-Units are made when entries are: they wait in memory as those do and are written before them, so
-that no address on disk points at nothing. Like entries they can be made again from the commit log.
-Files that are there are kept in order, with the queues' own, also while no new units are wanted.
+Units are created together with entries. They wait in memory like entries and are written before
+them, so that no address on disk points at a missing unit. Like entries, they can be rebuilt from
+the commit log. Existing files are kept consistent with the files of their queues even while new
+units are switched off.
 
 Source: ConsumeQueueExt, ConsumeQueue.putMessagePositionInfoWrapper @5.3.3.
 """
@@ -32,7 +33,7 @@ from twistmq.protocol.record import MessageRecord
 
 __all__ = ["QueueExtensions"]
 
-#: Units that are read at a time.
+#: The number of units that are read at a time.
 _READ_UNITS: Final = 64
 
 
@@ -40,8 +41,9 @@ class QueueExtensions:
     """Reads and writes the units of all queues.
 
     :param directory: the ``consumequeue_ext`` directory.
-    :param file_size: bytes of each file.
-    :param bitmap_bits: bits that bitmaps are expected to have: how much is read at a time.
+    :param file_size: length of each file in bytes.
+    :param bitmap_bits: the expected size of a bitmap in bits, which determines how much is read at
+        a time.
     :param extends: whether new entries get units.
     """
 
@@ -53,9 +55,9 @@ class QueueExtensions:
         self.directory = directory
         self.file_size = file_size
         self.extends = extends
-        #: Bytes that are read at a time.
+        #: The number of bytes that are read at a time.
         self._read_size = _READ_UNITS * (UNIT_SIZE_MIN + bitmap_bits // 8)
-        #: Paths written since the last thorough flush.
+        #: The paths written since the last thorough flush.
         self.unsynced: set[str] = set()
         self._io = io
         self._open = OpenFiles(io, min(OPEN_QUEUE_FILES_MAX, max(1, io.open_files_max() // 4)))
@@ -67,21 +69,21 @@ class QueueExtensions:
     def extend(
         self, records: Iterable[MessageRecord], queues: Queues, make_bitmap: FilterBitmap | None
     ) -> int:
-        """Give the entries that were just made of these records their units.
+        """Create the units of the entries that were just made for these records.
 
-        :param make_bitmap: gives bitmaps; None: units have none.
-        :returns: bytes of units that are new.
+        :param make_bitmap: computes the bitmaps; with None, units have no bitmaps.
+        :returns: the size of the new units in bytes.
         """
         return extend_entries(
             records, queues, self._files, self.file_size, make_bitmap, self._say_too_long)
 
     def _say_too_long(self, queue: ConsumeQueue, size: int) -> None:
-        self._say_once(f"{queue.topic}: a bitmap of {size} bytes does not fit, its entry goes "
-                       "without a unit")
+        self._say_once(f"{queue.topic}: a bitmap of {size} bytes does not fit, so its entry "
+                       "has no unit")
 
     def _files(self, queue: ConsumeQueue) -> UnitFiles:
-        """The extension of a queue; a new queue has an empty one, even when its directory has
-        files."""
+        """Return the extension of a queue. A new queue has an empty one, even when its directory
+        has files."""
         files = self._by_queue.get(queue)
         if files is None:
             files = self._by_queue[queue] = UnitFiles(self._directory(queue))
@@ -94,15 +96,15 @@ class QueueExtensions:
     # --- writing
 
     def waiting_bytes(self, queue: ConsumeQueue) -> int:
-        """Bytes of units that are not written yet."""
+        """Return the size of the units that are not written yet, in bytes."""
         files = self._by_queue.get(queue)
         return 0 if files is None else len(files.tail)
 
     def write_tail(self, queue: ConsumeQueue) -> None:
         """Write the units that wait in memory.
 
-        :raises StoreFull: when the disk is full; what is not written waits on.
-        :raises OSError: when the disk fails; the same.
+        :raises StoreFull: when the disk is full; unwritten units stay in memory.
+        :raises OSError: when the disk fails; unwritten units stay in memory.
         """
         files = self._by_queue.get(queue)
         if files is None:
@@ -120,7 +122,7 @@ class QueueExtensions:
             files.tail_start += len(data)
 
     def _make_file(self, files: UnitFiles, start: int) -> None:
-        """Make the file that starts here, and those before it that were lost."""
+        """Create the file that starts here, and any earlier files that were lost."""
         if not files.starts:
             self._io.make_directory(files.directory)
         self._mark_directories(files)
@@ -132,7 +134,7 @@ class QueueExtensions:
             files.starts.append(each)
 
     def _mark_directories(self, files: UnitFiles) -> None:
-        """Let the next thorough flush make the names of files durable as well."""
+        """Make the next thorough flush sync the names of the files as well."""
         path = files.directory
         for _ in range(4):
             self.unsynced.add(path)
@@ -141,15 +143,15 @@ class QueueExtensions:
     # --- reading
 
     def reader(self, queue: ConsumeQueue, again: bool = False) -> UnitReader:
-        """Make a reader of a queue's units, for one way through the queue.
+        """Return a reader for one sequential pass over the units of a queue.
 
-        :param again: what is read is left by a crash, see ``read_again``.
+        :param again: read units that a crash left, see ``read_again``.
         """
         read = self.read_again if again else self.read
         return UnitReader(lambda place, size: read(queue, place, size), self._read_size)
 
     def read(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
-        """Read from a place on, fewer bytes where a file ends, and none beyond the last."""
+        """Read from a position on: fewer bytes where a file ends, and none after the last unit."""
         files = self._by_queue.get(queue)
         if files is None:
             return b""
@@ -164,7 +166,7 @@ class QueueExtensions:
         return file.read_at(place - start, size)
 
     def read_again(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
-        """Read units that a crash left, which may not be durable; the next flush syncs them."""
+        """Read units left by a crash, which may not be durable; the next flush syncs them."""
         files = self._by_queue.get(queue)
         if files is not None:
             self.unsynced.add(segment_path(files.directory, place - place % self.file_size))
@@ -174,11 +176,13 @@ class QueueExtensions:
     # --- beginnings and ends
 
     def settle(self, queue: ConsumeQueue, last_address: int | None, thorough: bool) -> None:
-        """Find where a queue's units end; what is behind is removed.
+        """Find where the units of a queue end, and remove everything after that point.
 
-        :param last_address: of the queue's last units; None when none of its last entries has one.
-        :param thorough: look for left-over bytes, as after a crash.
-        :raises StoreDamaged: when a file has the wrong length or is missing, and units are wanted.
+        :param last_address: the address of the last unit of the queue; None when none of its last
+            entries has a unit.
+        :param thorough: clear remaining bytes after the end, as after a crash.
+        :raises StoreDamaged: when a file has the wrong length or is missing while units are
+            enabled.
         """
         files = self._by_queue.get(queue)
         if files is None:
@@ -199,10 +203,11 @@ class QueueExtensions:
             if unit is not None:
                 end = place + unit.size
             elif place >= end:
-                # Its file is lost: no later unit may be where an entry says that this one is.
+                # Its file is lost. No new unit may get an address that an existing entry already
+                # contains.
                 end = place - place % self.file_size + self.file_size
         elif queue.tail_start == queue.min_offset:
-            # Nothing points at a unit.
+            # No entry points at a unit.
             end = 0
         self._drop(files, end)
         files.tail_start = end
@@ -215,24 +220,24 @@ class QueueExtensions:
             self.unsynced.add(path)
 
     def _is_left(self, files: UnitFiles) -> bool:
-        """Whether there is something behind the last unit."""
+        """Return whether there are bytes after the last unit."""
         start = files.starts[-1]
         file = self._open.open(segment_path(files.directory, start))
         return any(file.read_at(files.tail_start - start, len(FILE_END)))
 
     def _drop(self, files: UnitFiles, end: int) -> None:
-        """Remove the files that start at or behind a place."""
+        """Remove the files that start at or after a position."""
         while files.starts and files.starts[-1] >= end:
             path = segment_path(files.directory, files.starts.pop())
             self._remove(path)
             self._mark_directories(files)
 
     def remove_before(self, queue: ConsumeQueue, address: int | None) -> str | None:
-        """Remove the files that end before a unit, never the last one.
+        """Remove the files that end before a unit, except the last file.
 
-        :param address: of the first unit that is needed; None: none is.
-        :returns: the directory if any was removed.
-        :raises OSError: when one cannot be removed; it and those behind it stay.
+        :param address: the address of the first unit that is needed; None when no unit is needed.
+        :returns: the directory if a file was removed.
+        :raises OSError: when a file cannot be removed; it and the following files stay.
         """
         files = self._by_queue.get(queue)
         removed = False

@@ -1,7 +1,8 @@
 """The files of all consume queues: ``consumequeue/TOPIC/QUEUE_ID/START``, 300,000 entries each.
 
-Few of them are open at a time, so that tens of thousands of queues work. Entries are written a
-tail at a time; what is written is not durable until the next thorough flush.
+Only a limited number of them is open at a time, so that a broker can have tens of thousands of
+queues. The waiting entries of a queue are written together; written entries are not durable until
+the next thorough flush.
 
 Source: ConsumeQueue, ConsumeQueueStore @5.3.3.
 """
@@ -31,11 +32,13 @@ from twistmq.broker.store.segment_files import (
 
 __all__ = ["QueueFiles"]
 
-#: Files from the end at which a thorough recovery begins. Source: ConsumeQueue.recover.
+#: The number of files, counted from the last one, that a thorough recovery reads. Source:
+#: ConsumeQueue.recover.
 _RECOVER_FILES = 3
-#: Entries of a file that are read first: most queues of a broker with many have no more.
+#: The number of entries of a file that are read first. On a broker with many queues, most queues
+#: have fewer.
 _FEW_ENTRIES = 64
-#: Entries read at a time when a queue is scanned.
+#: The number of entries read at a time when a queue is scanned.
 _SCAN_ENTRIES = 4096
 
 
@@ -43,11 +46,12 @@ class QueueFiles:
     """Reads and writes the entries of queues.
 
     :param directory: the ``consumequeue`` directory.
-    :param file_size: bytes of each file, a multiple of an entry's.
-    :param open_files: others' that share the limit; None: there are no others.
+    :param file_size: length of each file in bytes, a multiple of the size of an entry.
+    :param open_files: the open files of another object that shares the limit; None creates separate
+        ones.
     """
 
-    #: Bytes of an entry.
+    #: The size of an entry in bytes.
     entry_size = ENTRY_SIZE
 
     def __init__(
@@ -56,32 +60,32 @@ class QueueFiles:
         assert file_size % self.entry_size == 0, file_size
         self.directory = directory
         self.file_size = file_size
-        #: Paths written since the last thorough flush.
+        #: The paths written since the last thorough flush.
         self.unsynced: set[str] = set()
-        #: The facts of entries besides their 20 bytes; None: nothing.
+        #: The extension units of the entries; None when entries have no units.
         self.extensions: QueueExtensions | None = None
         self._io = io
-        #: Files that are open.
+        #: The files that are open.
         self.open_files = self._files = open_files or OpenFiles(
             io, min(OPEN_QUEUE_FILES_MAX, io.open_files_max() // 2))
 
     def queue_directory(self, queue: ConsumeQueue) -> str:
-        """Directory of one queue's files."""
+        """Return the directory that holds the files of a queue."""
         return f"{self.directory}/{queue.topic}/{queue.queue_id}"
 
     # --- writing
 
     def waiting_bytes(self, queue: ConsumeQueue) -> int:
-        """Bytes of entries and their extension that wait in memory."""
+        """Return the size of the entries and extension units that wait in memory."""
         size = len(queue.tail)
         return size if self.extensions is None else size + self.extensions.waiting_bytes(queue)
 
     def write_tail(self, queue: ConsumeQueue) -> int:
-        """Write the entries that wait in memory, and first what they point at.
+        """Write the entries that wait in memory, after the extension units that they point at.
 
-        :returns: bytes written.
-        :raises StoreFull: when the disk is full; what is not written waits on.
-        :raises OSError: when the disk fails; the same.
+        :returns: the number of bytes written.
+        :raises StoreFull: when the disk is full; unwritten entries stay in memory.
+        :raises OSError: when the disk fails; unwritten entries stay in memory.
         """
         total = 0
         if self.extensions is not None:
@@ -102,7 +106,7 @@ class QueueFiles:
     def _file_for_write(
         self, queue: ConsumeQueue, path: str, start: int, blank: int
     ) -> IStoreFile:
-        """Open the file that starts here; a new one gets fillers up to its first entry."""
+        """Open the file that starts here; a new file gets fillers up to its first entry."""
         if queue.starts and queue.starts[0] <= start <= queue.starts[-1]:
             return self._files.open(path)
         if not queue.starts:
@@ -115,7 +119,7 @@ class QueueFiles:
         return file
 
     def _mark_directories(self, queue: ConsumeQueue) -> None:
-        """Let the next thorough flush make the names of a queue's files durable as well."""
+        """Make the next thorough flush sync the names of a queue's files as well."""
         path = self.queue_directory(queue)
         for _ in range(4):
             self.unsynced.add(path)
@@ -124,7 +128,8 @@ class QueueFiles:
     # --- reading
 
     def read_again(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Read entries that a crash left, which may not be durable; the next flush syncs them."""
+        """Read entries left by a crash, which may not be durable, and have the next flush sync
+        them."""
         position = offset * ENTRY_SIZE
         start = position - position % self.file_size
         self.unsynced.add(segment_path(self.queue_directory(queue), start))
@@ -134,7 +139,7 @@ class QueueFiles:
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | None:
         """Read up to ``count`` entries from an offset on, fewer where a file or the queue ends.
 
-        :returns: the entries' bytes; None when the file of this offset is gone.
+        :returns: the bytes of the entries; None when the file of this offset has been removed.
         """
         if offset >= queue.tail_start:
             at = (offset - queue.tail_start) * ENTRY_SIZE
@@ -163,7 +168,8 @@ class QueueFiles:
     ) -> tuple[list[tuple[int, int, int]], int]:
         """Read up to ``count`` entries.
 
-        :returns: (physical offset, size, tags code) of each, and the queue offset behind them.
+        :returns: (physical offset, size, tags code) of each entry, and the queue offset after the
+            last one.
         """
         found = list(ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
         return found, offset + len(found)
@@ -171,7 +177,7 @@ class QueueFiles:
     # --- loading
 
     def load_all(self) -> Iterator[ConsumeQueue]:
-        """Find every queue that has a directory; none is recovered yet.
+        """Find every queue that has a directory. The queues are not recovered yet.
 
         :raises StoreDamaged: when a file has the wrong length or is missing.
         """
@@ -181,17 +187,17 @@ class QueueFiles:
             yield queue
 
     def recover(self, queue: ConsumeQueue, thorough: bool) -> None:
-        """Find where a queue's entries end; files behind that are removed.
+        """Find where the entries of a queue end, and remove the files after that point.
 
-        :param thorough: look at every entry of the last files, as after a crash; otherwise
-            entries are trusted to fill the last file from its start without a gap.
+        :param thorough: check every entry of the last files, as after a crash. Otherwise entries
+            are trusted to fill the last file from its start without a gap.
         """
         if queue.starts:
             self._find_end(queue, thorough)
         self._settle_extension(queue, thorough)
 
     def _find_end(self, queue: ConsumeQueue, thorough: bool) -> None:
-        """Find the last entry, and drop what is behind it."""
+        """Find the last entry, and remove everything after it."""
         starts = queue.starts
         per_file = self.file_size // ENTRY_SIZE
         first = max(0, len(starts) - _RECOVER_FILES) if thorough else len(starts) - 1
@@ -202,10 +208,10 @@ class QueueFiles:
                 break
         self._drop_files(queue, queue.tail_start * ENTRY_SIZE)
         if not queue.tail_start:
-            # The first message may come with any offset; its file must then begin with fillers.
+            # The first message may have any offset; its file must then begin with fillers.
             self._drop_files(queue, -1)
         if thorough and starts:
-            # A hole may hide entries behind it, which must not come back when it is filled.
+            # A hole may hide entries after it, which must not reappear when it is filled.
             self._clear_behind(queue)
         queue.min_offset = starts[0] // ENTRY_SIZE if starts else queue.tail_start
         queue.next_offset = queue.tail_start
@@ -224,7 +230,7 @@ class QueueFiles:
                 queue.known_offset, queue.known_physical = start // ENTRY_SIZE, physical_offset
         if count < _FEW_ENTRIES:
             return count
-        # Few queues have many entries: most ends are found by one or two reads more.
+        # Few queues have many entries, so one or two more reads find most ends.
         step = _FEW_ENTRIES
         while count < per_file and (thorough or step < _SCAN_ENTRIES):
             data = file.read_at(count * ENTRY_SIZE, step * ENTRY_SIZE)
@@ -237,16 +243,16 @@ class QueueFiles:
             file.read_at(at * ENTRY_SIZE, ENTRY_SIZE)))
 
     def _last_physical(self, queue: ConsumeQueue) -> int:
-        """The commit-log offset behind the queue's last message; -1 without a message."""
+        """Return the commit-log offset after the last message of a queue; -1 if it is empty."""
         last = self.entry(queue, queue.tail_start - 1)
         if last is None or last[1] == FILLER_SIZE:
             return -1
         return last[0] + last[1]
 
     def _settle_extension(self, queue: ConsumeQueue, thorough: bool) -> None:
-        """Let the extension end with the unit of the last entry that has one.
+        """End the extension with the unit of the last entry that has one.
 
-        When none of the last some thousands has one, the extension goes on in a new file.
+        If none of the last few thousand entries has a unit, the extension continues in a new file.
         """
         if self.extensions is None:
             return
@@ -255,13 +261,13 @@ class QueueFiles:
         while data := self.read(queue, at, queue.tail_start - at):
             codes += [code for _, _, code in ENTRY.iter_unpack(data) if is_address(code)]
             at += len(data) // ENTRY_SIZE
-        # Addresses ascend; one that a loss of power tore is less than it was.
+        # Addresses ascend. An address torn by a loss of power is smaller than the original one.
         self.extensions.settle(queue, max(codes, default=None), thorough)
 
     # --- cutting
 
     def cut(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """Drop entries of messages at or behind a place in the commit log."""
+        """Drop the entries of messages at or after an offset in the commit log."""
         queue.cut(physical_offset)
         if queue.tail:
             return
@@ -280,7 +286,7 @@ class QueueFiles:
             self.cut_at(queue, end)
 
     def cut_at(self, queue: ConsumeQueue, end: int) -> None:
-        """Drop the entries from an offset on of a queue without entries in memory."""
+        """Drop the entries from a queue offset on, in a queue that has no entries in memory."""
         assert not queue.tail, queue.topic
         queue.tail_start = queue.next_offset = end
         queue.known_offset = -1
@@ -291,7 +297,7 @@ class QueueFiles:
         self._settle_extension(queue, thorough=True)
 
     def _kept(self, data: bytes, physical_offset: int) -> int:
-        """Count the entries before the last run of those at or behind a place."""
+        """Return the number of entries before the trailing run of entries at or after an offset."""
         count = len(data) // ENTRY_SIZE
         while count:
             offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
@@ -301,7 +307,7 @@ class QueueFiles:
         return count
 
     def _drop_files(self, queue: ConsumeQueue, end: int) -> None:
-        """Remove files that start behind a position."""
+        """Remove the files that start after a position."""
         directory = self.queue_directory(queue)
         count = len(queue.starts)
         while queue.starts and queue.starts[-1] > end:
@@ -310,12 +316,13 @@ class QueueFiles:
             self.unsynced.discard(path)
             self._io.remove(path)
         if len(queue.starts) < count:
-            # Else one may come back when the power goes, and after a kill it is not expected.
+            # Otherwise a removed file may reappear after a loss of power, and after a kill no one
+            # expects it.
             self._io.sync_path(directory)
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
-        """Make what lies behind the last entry of the last file zeros."""
-        # A killed process may have made the file and written no entry that would tell so.
+        """Fill the rest of the last file, after the last entry, with zeros."""
+        # A killed process may have created the file without writing an entry that would reveal it.
         self._mark_directories(queue)
         position = queue.tail_start * ENTRY_SIZE - queue.starts[-1]
         if position < self.file_size:
@@ -324,12 +331,13 @@ class QueueFiles:
             self.unsynced.add(path)
 
     def correct_min_offset(self, queue: ConsumeQueue, log_min_offset: int) -> None:
-        """Move the queue's beginning to its first message that is still in the commit log."""
+        """Move the beginning of the queue to its first message that is still in the commit log."""
         low, high = queue.min_offset, queue.max_offset
         if low >= high:
             return
         if 0 <= queue.max_physical <= log_min_offset:
-            # All are gone: no file of thousands of idle queues is opened to find that out.
+            # All messages have been removed. This case must not open the files of thousands of idle
+            # queues.
             queue.min_offset = high
             return
         if queue.known_offset == low and queue.known_physical >= log_min_offset:
@@ -340,7 +348,7 @@ class QueueFiles:
             return
         while low < high:
             middle = (low + high) // 2
-            # A filler says nothing: the message behind it decides.
+            # A filler has no offset to compare, so the message after it decides.
             behind, physical_offset = self._first_message(queue, middle, high)
             if behind < high and physical_offset < log_min_offset:
                 low = behind + 1
@@ -350,15 +358,16 @@ class QueueFiles:
         queue.known_offset, queue.known_physical = (-1 if place < 0 else queue.min_offset), place
 
     def _first_message(self, queue: ConsumeQueue, begin: int, end: int) -> tuple[int, int]:
-        """Find the first entry from ``begin`` on that is no filler.
+        """Find the first entry from ``begin`` on that is not a filler.
 
-        :returns: its offset and its message's place; ``end`` and -1 without an entry before it.
+        :returns: the offset of the entry and the commit-log offset of its message; ``end`` and -1
+            when there is no such entry before ``end``.
         """
         count = 1
         while begin < end:
             data = self.read(queue, begin, min(count, end - begin))
             if not data:
-                # The file is gone, and with it what it knew.
+                # The file has been removed, and its entries with it.
                 position = begin * ENTRY_SIZE
                 begin = (position - position % self.file_size + self.file_size) // ENTRY_SIZE
                 continue
@@ -370,15 +379,15 @@ class QueueFiles:
         return end, -1
 
     def remove_unreachable(self, queue: ConsumeQueue) -> list[str]:
-        """Remove the files that end before the queue's beginning, never the last one.
+        """Remove the files that end before the beginning of the queue, except the last file.
 
-        :returns: directories files were removed from.
-        :raises OSError: when one cannot be removed; it and those behind it stay.
+        :returns: the directories from which files were removed.
+        :raises OSError: when a file cannot be removed; it and the following files stay.
         """
         directories: list[str] = []
         if self.extensions is not None:
             first = self.entry(queue, queue.min_offset)
-            # An entry without a unit says nothing of those before it.
+            # An entry without a unit does not show which earlier units are still needed.
             if first is None or is_address(first[2]):
                 extension = self.extensions.remove_before(queue, first and first[2])
                 directories += [extension] if extension is not None else []
@@ -402,7 +411,7 @@ class QueueFiles:
         topic_directory = f"{self.directory}/{queue.topic}"
         if not self._io.list_directory(topic_directory):
             self._io.remove(topic_directory)
-        # That they are gone is durable with the next thorough flush.
+        # The next thorough flush makes the removal durable.
         self.unsynced.update((topic_directory, self.directory))
         queue.starts.clear()
         queue.tail.clear()
@@ -417,7 +426,7 @@ class QueueFiles:
 
 
 def _valid_entries(data: bytes) -> int:
-    """Count the valid entries at the beginning of some."""
+    """Count the valid entries at the beginning of ``data``."""
     count = 0
     for physical_offset, size, _ in ENTRY.iter_unpack(data):
         if physical_offset < 0 or size <= 0:
@@ -427,7 +436,7 @@ def _valid_entries(data: bytes) -> int:
 
 
 def _trusted_entries(data: bytes) -> int:
-    """Count the valid entries at the beginning of some behind which there is no valid one."""
+    """Count the valid entries at the beginning of ``data``, which must precede all invalid ones."""
     def is_behind(at: int) -> bool:
         physical_offset, size, _ = ENTRY.unpack_from(data, at * ENTRY_SIZE)
         return not (physical_offset >= 0 and size > 0)

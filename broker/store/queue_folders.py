@@ -1,4 +1,4 @@
-"""The folders of queues: ``consumequeue/TOPIC/QUEUE_ID``, and those of batch queues alike.
+"""The folders of queues: ``consumequeue/TOPIC/QUEUE_ID``, and the same layout for batch queues.
 
 Source: DefaultMessageStore.loadConsumeQueues @5.3.3.
 """
@@ -20,7 +20,8 @@ _log = Logger()
 def list_queues(io: IStoreIO, directory: str) -> Iterator[tuple[str, int]]:
     """List topic and id of each queue that has a directory: ``directory/TOPIC/QUEUE_ID``.
 
-    Names that are no numbers are not the store's and are left alone, as are files beside topics.
+    Names that are not numbers do not belong to the store and are left alone, as are files next to
+    the topics.
 
     :raises OSError: when a directory cannot be read.
     """
@@ -33,5 +34,5 @@ def list_queues(io: IStoreIO, directory: str) -> Iterator[tuple[str, int]]:
             continue
         for name in names:
             if name.isdecimal():
-                # As in all tables of topics: one string for a name.
+                # Share one string object for a name, as all tables of topics do.
                 yield sys.intern(topic), int(name)

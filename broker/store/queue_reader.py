@@ -1,6 +1,7 @@
-"""Reading messages: by queue offset, by place, by key, by time.
+"""Reading messages by queue offset, by commit-log offset, by key and by time.
 
-The pull path is here: one slice of entries, then one slice of the commit log for each message.
+The pull path is here: it reads one slice of entries, then one slice of the commit log for each
+message.
 
 Source: DefaultMessageStore.getMessage, queryMessage, ConsumeQueue.binarySearchInQueueByTime @5.3.3.
 """
@@ -33,10 +34,11 @@ from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["QueueReader"]
 
-#: Least total size a reader may ask for, bytes. Source: DefaultMessageStore.getMessage.
+#: The smallest total size that a reader can request, in bytes. Source:
+#: DefaultMessageStore.getMessage.
 _TOTAL_SIZE_LEAST = 100
-#: Entries first read for each message asked for, where it is known which of them a filter wants:
-#: a filter's share of 800 takes as long to read as ten messages.
+#: The number of entries first read per requested message, when the results of a filter are known:
+#: reading a filter's full share of 800 entries takes as long as reading ten messages.
 _FEW = 2
 _STATUS_OF_OUTCOME = {
     FOUND: GetMessageStatus.FOUND,
@@ -48,7 +50,8 @@ _STATUS_OF_OUTCOME = {
 class QueueReader:
     """Reads one store.
 
-    :param memory_bytes: the machine's memory; what is further behind counts as on disk.
+    :param memory_bytes: the size of the machine's memory, which determines which messages count as
+        cached.
     """
 
     def __init__(
@@ -67,9 +70,10 @@ class QueueReader:
         self.change_settings(settings)
 
     def change_settings(self, settings: StoreSettings) -> None:
-        """Read by other limits from now on."""
+        """Use other limits from now on."""
         self._settings = self._batches.settings = settings
-        #: Bytes and messages of one read, for messages in the page cache and others.
+        #: The limits of a read in bytes and messages, for messages in the page cache and for other
+        #: messages.
         self._memory_limits = (
             settings.max_transfer_bytes_on_message_in_memory,
             settings.max_transfer_count_on_message_in_memory,
@@ -84,11 +88,11 @@ class QueueReader:
     # --- by queue offset
 
     def _is_cached(self, physical_offset: int) -> bool:
-        """Whether a place of the commit log is taken to be in the page cache."""
+        """Return whether an offset of the commit log is assumed to be in the page cache."""
         return self._log.max_offset - physical_offset <= self._in_memory_bytes
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a queue has this message, and that close enough to the end to be cached."""
+        """Return whether a queue contains a message that is recent enough to be cached."""
         place = self._queues.commit_log_offset(topic, queue_id, queue_offset)
         return place >= 0 and self._is_cached(place)
 
@@ -101,10 +105,10 @@ class QueueReader:
         message_filter: MessageFilter | None,
         max_total_size: int,
     ) -> GetMessageResult:
-        """Read from a queue. See MessageStore.get_message, which counts it."""
+        """Read from a queue. See MessageStore.get_message, which also counts the read."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_offset == 0:
-            # Apache makes the queue it is asked for, so that it is never missing, only empty.
+            # Apache's broker creates the requested queue, so it is never missing, only empty.
             low = NO_MIN_OFFSET if self._queues.is_batch(topic, queue_id) else 0
             return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, 0)
         low, high = queue.min_offset, queue.max_offset
@@ -120,7 +124,8 @@ class QueueReader:
         count = share = max(max_count, 1)
         known_answers: KnownAnswers | None = None
         if message_filter is not None:
-            # Entries that do not match are looked at until one read has had its share.
+            # Entries that do not match are skipped until the read has examined its share of
+            # entries.
             share = max(share, entries_to_look_at(
                 message_filter, self._settings.max_filter_message_size, ENTRY_SIZE))
             known_answers = getattr(message_filter, "known_answers", None)
@@ -132,7 +137,7 @@ class QueueReader:
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         size_limit = min(max(max_total_size, _TOTAL_SIZE_LEAST), PULL_SIZE_BYTES_MAX)
-        # Readers of several queues may be in several files.
+        # Readers of different queues may read different files of the log.
         first: int = ENTRY.unpack_from(entries)[0] if entries else 0
         known = b""
         if known_answers is not None:
@@ -159,7 +164,7 @@ class QueueReader:
         message_filter: MessageFilter | None,
         known: bytes,
     ) -> None:
-        """Take messages of consecutive entries until there are enough of them."""
+        """Collect the messages of consecutive entries until a limit is reached."""
         log = self._log
         log_map, map_start, map_end = log.map_at(first)
         messages, total, looked, filtered, last_physical, outcome = collect_messages(
@@ -179,7 +184,7 @@ class QueueReader:
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[list[bytes], int, int]:
-        """Find messages by a key or a unique id, however long it takes; see :meth:`querying`."""
+        """Find messages by a key or a unique id without pausing; see :meth:`querying`."""
         return run_to_completion(self.querying(topic, key, max_count, begin_ms, end_ms))
 
     def querying(
@@ -189,9 +194,9 @@ class QueueReader:
 
         Hundreds of thousands of items may have the hash of one key.
 
-        :param begin_ms: store times from here to ``end_ms``, both included.
-        :returns: (records, the oldest first; store time in ms and place of the newest message in
-            the index).
+        :param begin_ms: the first store time of the range; ``end_ms`` is the last one.
+        :returns: (records, the oldest first; store time in ms and commit-log offset of the newest
+            message in the index).
         """
         if self._index is None:
             return [], 0, 0
@@ -213,9 +218,10 @@ class QueueReader:
     ) -> int:
         """Find a queue offset by store time.
 
-        :param timestamp: ms.
-        :param boundary: lower: the first message stored then or later, or the queue's end;
-            upper: the last one stored then or earlier, or the queue's beginning.
+        :param timestamp: in ms.
+        :param boundary: ``lower`` finds the first message stored at this time or later, or the end
+            of the queue; ``upper`` finds the last message stored at this time or earlier, or the
+            beginning of the queue.
         """
         upper = boundary == "upper"
         queue = self._queues.find(topic, queue_id)
@@ -236,25 +242,28 @@ class QueueReader:
         return max(low - 1, queue.min_offset)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a queue's message was stored, in ms; -1 when it cannot be read."""
+        """Return the store time of a message in ms; -1 when it cannot be read."""
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._entry_time(queue, queue_offset)
 
     def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
-        """When the first message of a queue, or of the whole log, was stored, in ms; -1: none."""
+        """Return the store time in ms of the first message of a queue, or of the whole log.
+
+        :returns: -1 when there is no message.
+        """
         if topic is None:
             return self._log.store_timestamp(self._log.min_offset)
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._entry_time(queue, queue.min_offset)
 
     def _entry_time(self, queue: ConsumeQueue, offset: int) -> int:
-        """Store time of the message at a queue offset; -1 when it cannot be read."""
+        """Return the store time of the message at a queue offset; -1 when it cannot be read."""
         entry = self._queues.files_of(queue).entry(queue, offset)
         return -1 if entry is None else self._log.store_timestamp(entry[0])
 
 
 def _has_key(record: bytes, topic: str, key: str) -> bool:
-    """Whether a record really has the key that its hash in the index stands for."""
+    """Return whether a record has this key, and not only a key with the same hash."""
     try:
         message = decode_record(record, check_crc=False)
     except StoreDamaged:

@@ -1,8 +1,8 @@
-"""Queues whose sync failed: are their entries still those of the messages that are in the log?
+"""Checks the entries of queues whose sync failed against the messages in the log.
 
-After a failed sync the kernel may show bytes that it could not write as if they were on disk, or
-what was on disk before. So entries are compared with the log as a recovery does; when all are right
-their files are written again with the same bytes, which the next sync then covers.
+After a failed sync, the kernel may present bytes that it could not write as if they were on disk,
+or may return the previous bytes. Entries are therefore compared with the log, as in a recovery. If
+all are right, their files are rewritten with the same bytes, which the next sync then covers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from twistmq.protocol.errors import StoreDamaged
 
 __all__ = ["compare_entries"]
 
-#: Bytes of records that are passed between two looks at the clock.
+#: The number of bytes of records that are skipped between two checks of the clock.
 _STEP_SIZE: Final = 256 * 1024
 
 
 def compare_entries(
     log: CommitLog, queues: QueueTable, dispatch: Dispatch, begin: int, end: int
 ) -> Iterator[None]:
-    """Compare the entries of a part of the log that are in files; stops now and then.
+    """Compare the entries of a range of the log that are in files; yields now and then.
 
-    :param begin: in the log, where a record begins or a file ends.
-    :param end: the log is dispatched up to here at least.
-    :raises StoreDamaged: when an entry is not that of its message, or the log cannot be read.
+    :param begin: a commit-log offset at which a record begins or a file ends.
+    :param end: the log is dispatched at least up to this offset.
+    :raises StoreDamaged: when an entry does not match its message, or the log cannot be read.
     """
     entries = EntryCheck(queues, begin, dispatch)
     reached, passed = begin, 0
@@ -38,7 +38,7 @@ def compare_entries(
     def pass_some(chunk: bytes, at: int, offset: int) -> int:
         nonlocal reached, passed
         if passed >= _STEP_SIZE:
-            # One record is looked at closely, and the caller has a turn.
+            # Check one record in the slow way, so that the caller gets a turn.
             passed = 0
             return 0
         size = entries.skip_indexed_records(chunk, at, offset, False, None)[0]
@@ -50,8 +50,8 @@ def compare_entries(
     for message in messages:
         if not entries.is_right(message):
             raise StoreDamaged(
-                f"an entry of {message.topic}-{message.queue_id} at {message.queue_offset} is not "
-                f"that of its message at {message.physical_offset}")
+                f"an entry of {message.topic}-{message.queue_id} at {message.queue_offset} does "
+                f"not match its message at {message.physical_offset}")
         reached = message.physical_offset + message.size
         yield
     if reached < end:

@@ -1,4 +1,4 @@
-"""A sync of what was written of many queues: several threads, each with some of the paths.
+"""A sync of the written files of many queues, on several threads that share the paths.
 
 Source: FlushConsumeQueueService @5.3.3.
 """
@@ -14,27 +14,28 @@ from twistmq.broker.store.interfaces import IStoreIO
 
 __all__ = ["QueueSync"]
 
-#: Paths that are worth one more thread that syncs.
+#: The number of paths for which one more thread is worthwhile.
 _SYNCS_PER_THREAD = 4
-#: Paths that a thread takes at a time, at most: each time costs as much as syncing one.
+#: The maximum number of paths that a thread takes at a time; each such step costs as much as one
+#: sync.
 _SYNCS_AT_A_TIME = 64
 
 
 class QueueSync:
-    """A job that syncs what was written of queues.
+    """A job that syncs the written files of queues.
 
-    :param paths: files, and directories that got new names.
+    :param paths: files, and directories that contain new names.
     """
 
     def __init__(self, io: IStoreIO, paths: set[str]) -> None:
-        #: Files that are not synced: all, then those that failed.
+        #: The paths that are not synced: at first all of them, then those with a failed sync.
         self.paths = paths
         self._io = io
 
     def __call__(self) -> None:
-        """Sync each, also behind one that fails. Blocks.
+        """Sync all paths, even after one has failed. Blocks.
 
-        :raises OSError: a failure, when there was any.
+        :raises OSError: one of the failures, if there were any.
         """
         paths = sorted(self.paths)
         count = min(self._io.syncs_at_once, len(paths) // _SYNCS_PER_THREAD)
@@ -52,13 +53,19 @@ class QueueSync:
             raise error
 
     def _sync_part(self, paths: Sequence[str]) -> list[OSError | None]:
-        """Sync some, one after the other; :returns: for each why it could not be."""
+        """Sync some paths, one after the other.
+
+        :returns: for each path its error, or None.
+        """
         return [self._sync(path) for path in paths]
 
     def _sync(self, path: str) -> OSError | None:
-        """Sync one; :returns: why it could not be."""
+        """Sync one path.
+
+        :returns: its error, or None.
+        """
         try:
-            # A file that is removed meanwhile needs no sync.
+            # A file that has been removed since needs no sync.
             with suppress(FileNotFoundError):
                 self._io.sync_path(path)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""All consume queues of a store: finding them, and writing their tails away in small steps.
+"""All consume queues of a store, and the writing of their waiting entries in small steps.
 
 Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
 """
@@ -29,12 +29,12 @@ from twistmq.protocol.topic_names import can_be_directory
 __all__ = ["QueueTable"]
 
 class QueueTable:
-    """Queues by topic and id.
+    """The queues by topic and queue id.
 
     :param directory: the ``consumequeue`` directory.
-    :param file_size: bytes of a queue's files.
+    :param file_size: length of each file of a queue in bytes.
     :param batch_directory: the ``batchconsumequeue`` directory.
-    :param batch_file_size: bytes of a batch queue's files.
+    :param batch_file_size: length of each file of a batch queue in bytes.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class QueueTable:
         self.files = QueueFiles(io, directory, file_size)
         self.batch_files = BatchQueueFiles(
             io, batch_directory, batch_file_size, self.files.open_files)
-        #: Says whether a topic's queues are batch queues; None: it has not heard of the topic.
+        #: Returns whether the queues of a topic are batch queues, or None for an unknown topic.
         self.is_batch_topic: Callable[[str], bool | None] = lambda topic: None
-        #: Queues with entries in memory, the oldest first.
+        #: The queues with entries in memory, the oldest first.
         self.dirty: dict[ConsumeQueue, None] = {}
-        #: Bytes of all those entries.
+        #: The total size of these entries in bytes.
         self.tail_bytes = 0
-        #: Whether there are batch queues: a record may be more than one message.
+        #: Whether there are batch queues, in which a record may contain more than one message.
         self.has_batches = False
         self._io = io
         self._writing: list[ConsumeQueue] = []
@@ -66,22 +66,22 @@ class QueueTable:
         return None if by_id is None else by_id.get(queue_id)
 
     def files_of(self, queue: ConsumeQueue) -> QueueFiles:
-        """The files of a queue's kind."""
+        """Return the files for queues of this kind."""
         return self.batch_files if isinstance(queue, BatchQueue) else self.files
 
     def is_batch(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue, there or not, is a batch queue."""
+        """Return whether a queue is a batch queue, or would be one if it existed."""
         queue = self.find(topic, queue_id)
         return bool(self.is_batch_topic(topic)) if queue is None else isinstance(queue, BatchQueue)
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Make a queue of the kind that its topic has.
+        """Create a queue of the kind that its topic has.
 
-        :raises MessageIllegal: when topic or id cannot be the name of a directory, or the topic
-            has queues of the other kind.
+        :raises MessageIllegal: when the topic or the id cannot be the name of a directory, or when
+            the topic has queues of the other kind.
         """
         if not can_be_directory(topic):
-            raise MessageIllegal(f"{topic!r} cannot be a topic: the store names directories so")
+            raise MessageIllegal(f"{topic!r} cannot be a topic: it cannot name a directory")
         if queue_id < 0:
             raise MessageIllegal(f"queue id {queue_id} of {topic} is negative")
         by_id = self.by_topic.setdefault(topic, {})
@@ -93,7 +93,7 @@ class QueueTable:
         kind = BatchQueue if is_batch else ConsumeQueue
         if kinds - {kind}:
             raise MessageIllegal(_of_other_kind(topic, is_batch))
-        # The same string as in other tables, whoever sends the first message.
+        # Share one string object with the other tables of topics.
         queue = kind(sys.intern(topic), queue_id)
         _enter(queue, by_id)
         return queue
@@ -101,11 +101,11 @@ class QueueTable:
     # --- load
 
     def load(self, thorough: bool) -> None:
-        """Find all queues and where they end.
+        """Find all queues and their ends.
 
-        :param thorough: after a crash: trust no more than each entry says.
-        :raises StoreDamaged: when a file has the wrong length or is missing, or a topic has
-            queues of the kind that it should not have.
+        :param thorough: check each entry instead of trusting the files, as after a crash.
+        :raises StoreDamaged: when a file has the wrong length or is missing, or when a topic has
+            queues of the wrong kind.
         """
         for files in (self.files, self.batch_files):
             for queue in files.load_all():
@@ -116,7 +116,7 @@ class QueueTable:
                     wanted = False
                 if wanted is (not is_batch):
                     if queue.starts:
-                        raise StoreDamaged(f"{files.queue_directory(queue)} is there, and "
+                        raise StoreDamaged(f"{files.queue_directory(queue)} exists, and "
                                            f"{_of_other_kind(queue.topic, wanted)}")
                     continue
                 self.has_batches = self.has_batches or is_batch
@@ -124,11 +124,11 @@ class QueueTable:
                 files.recover(queue, thorough)
 
     def furthest(self) -> ConsumeQueue | None:
-        """Find the queue whose newest message is the newest of all."""
+        """Return the queue that contains the newest message of all queues."""
         return max(self, key=lambda queue: queue.max_physical, default=None)
 
     def cut(self, physical_offset: int) -> None:
-        """Drop entries of messages at or behind a place in the commit log, in every queue."""
+        """Drop the entries of messages at or after a commit-log offset, in every queue."""
         for queue in self:
             if queue.max_physical > physical_offset:
                 before = self.files.waiting_bytes(queue)
@@ -136,7 +136,7 @@ class QueueTable:
                 self.tail_bytes += self.files.waiting_bytes(queue) - before
 
     def correct_min_offsets(self, log_min_offset: int) -> None:
-        """Move every queue's beginning to its first message that is still in the commit log."""
+        """Move the beginning of every queue to its first message that is still in the log."""
         for queue in self:
             self.files_of(queue).correct_min_offset(queue, log_min_offset)
 
@@ -147,22 +147,22 @@ class QueueTable:
         queue.begin_at(queue_offset)
 
     def destroy(self, topic: str) -> int:
-        """Remove a topic's queues with their files.
+        """Remove the queues of a topic and their files.
 
-        :returns: how many there were.
+        :returns: the number of queues removed.
         """
         by_id = self.by_topic.pop(topic, {})
         self._remove(*by_id.values())
         return len(by_id)
 
     def expired(self, log_min_offset: int) -> list[ConsumeQueue]:
-        """List the queues whose messages are all gone from the commit log."""
+        """List the queues whose messages have all been removed from the commit log."""
         return [queue for queue in self
                 if 0 <= queue.max_physical <= log_min_offset
                 and queue.next_offset == queue.max_offset]
 
     def destroy_queue(self, queue: ConsumeQueue) -> None:
-        """Remove one queue with its files; the next message in it begins at offset 0."""
+        """Remove one queue and its files; the next message in it gets offset 0."""
         by_id = self.by_topic[queue.topic]
         del by_id[queue.queue_id]
         if not by_id:
@@ -170,7 +170,7 @@ class QueueTable:
         self._remove(queue)
 
     def _remove(self, *queues: ConsumeQueue) -> None:
-        """Remove queues that are in the table no more; a disk that fails may leave files."""
+        """Remove queues that have left the table; a failing disk may leave files behind."""
         for queue in queues:
             queue.is_removed = True
         for queue in queues:
@@ -178,7 +178,7 @@ class QueueTable:
             self.files_of(queue).destroy(queue)
 
     def _forget(self, queue: ConsumeQueue) -> None:
-        """Leave a queue's entries in memory unwritten."""
+        """Discard the entries of a queue that wait in memory."""
         self.tail_bytes -= self.files.waiting_bytes(queue)
         queue.tail.clear()
         self.dirty.pop(queue, None)
@@ -186,9 +186,10 @@ class QueueTable:
     # --- flush
 
     def write_tail(self, queue: ConsumeQueue) -> None:
-        """Write one queue's entries.
+        """Write the entries of one queue.
 
-        :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
+        :raises StoreFull, OSError: when the disk is full or fails; unwritten entries stay in
+            memory.
         """
         before = self.files.waiting_bytes(queue)
         try:
@@ -198,21 +199,21 @@ class QueueTable:
 
     @property
     def should_write(self) -> bool:
-        """Whether the entries that wait in memory, over all queues, are so many as to be written.
-        """
+        """Whether enough entries wait in memory, over all queues, to write them."""
         enough = min(len(self.dirty) * QUEUE_TAIL_WORTH_BYTES, QUEUE_TAILS_FLUSH_BYTES_MAX)
         return self.tail_bytes >= max(enough, QUEUE_TAILS_FLUSH_BYTES)
 
     def begin_writing(self, size_min: int = 1) -> None:
-        """Choose the queues for write_tails: those with at least this many bytes in memory."""
+        """Choose the queues for ``write_tails``: those with at least this many bytes in memory."""
         self._writing = [queue for queue in self.dirty if len(queue.tail) >= size_min]
         self._writing.reverse()
 
     def write_tails(self, count_max: int) -> bool:
-        """Write the entries of some of the queues that begin_writing chose, the oldest first.
+        """Write the entries of some of the queues that ``begin_writing`` chose, the oldest first.
 
-        :returns: whether none of them is left.
-        :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
+        :returns: whether all of them are written.
+        :raises StoreFull, OSError: when the disk is full or fails; unwritten entries stay in
+            memory.
         """
         for _ in range(min(count_max, len(self._writing))):
             queue = self._writing[-1]
@@ -224,20 +225,21 @@ class QueueTable:
         return not self._writing
 
     def write_all(self) -> None:
-        """Write the entries of all queues at once, for recovery and the end.
+        """Write the entries of all queues at once, during recovery and at the stop.
 
-        :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
+        :raises StoreFull, OSError: when the disk is full or fails; unwritten entries stay in
+            memory.
         """
         self.begin_writing()
         self.write_tails(len(self._writing))
 
     @property
     def unsynced_count(self) -> int:
-        """Files and queues whose newest entries are not durable."""
+        """The number of files and queues whose newest entries are not durable."""
         return len(self.files.unsynced) + len(self.batch_files.unsynced) + len(self.dirty)
 
     def sync_job(self) -> QueueSync:
-        """Make the job that puts all written entries on disk; run it on a thread."""
+        """Make the job that puts all written entries on disk. Run it on a thread."""
         paths = self.files.unsynced | self.batch_files.unsynced
         self.files.unsynced, self.batch_files.unsynced = set(), set()
         if self.files.extensions is not None:
@@ -246,10 +248,10 @@ class QueueTable:
         return QueueSync(self._io, paths)
 
     def rewrite(self, path: str) -> None:
-        """Write a file of a queue, or of its extension, again; the next sync is for it too.
+        """Rewrite a file of a queue or of its extension, and have the next sync include it.
 
-        :param path: may be that of a directory, which only has to be synced again, or gone.
-        :raises OSError: when it cannot be read or written.
+        :param path: may also be a directory, which only has to be synced again, or a removed file.
+        :raises OSError: when the file cannot be read or written.
         """
         with suppress(FileNotFoundError, IsADirectoryError):
             self._io.rewrite(path)
@@ -258,29 +260,29 @@ class QueueTable:
     # --- read
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Offset of a queue's first readable message; 0 without a queue."""
+        """Return the offset of the first readable message of a queue; 0 without a queue."""
         queue = self.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset the queue's next message gets, readable messages counted; 0 without a queue."""
+        """Return the offset after the last readable message of a queue; 0 without a queue."""
         queue = self.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def ids_by_topic(self) -> dict[str, list[int]]:
-        """List the topics that have queues, with the queues' ids in order."""
+        """Return the topics that have queues, with the ids of the queues in ascending order."""
         return {topic: sorted(by_id) for topic, by_id in self.by_topic.items() if by_id}
 
     def has_batch_queues(self, topic: str) -> bool:
-        """Whether the queues that a topic has are batch queues."""
+        """Return whether the existing queues of a topic are batch queues."""
         return any(isinstance(queue, BatchQueue) for queue in self.by_topic.get(topic, {}).values())
 
     def is_empty_batch(self, topic: str, queue_id: int) -> bool:
-        """Whether nothing was ever stored in a queue that is, or would be, a batch queue."""
+        """Return whether nothing was ever stored in a queue that is, or would be, a batch queue."""
         return not self.max_offset(topic, queue_id) and self.is_batch(topic, queue_id)
 
     def commit_log_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Place of a queue's message in the commit log; -1 when the queue has no such entry."""
+        """Return the commit-log offset of a message; -1 when the queue has no such entry."""
         queue = self.find(topic, queue_id)
         entry = None if queue is None else self.files_of(queue).entry(queue, queue_offset)
         return -1 if entry is None else entry[0]
@@ -288,11 +290,11 @@ class QueueTable:
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> list[tuple[int, int, int]]:
-        """Read a queue's entries: (place in the commit log, size, tags code).
+        """Read entries of a queue: (commit-log offset, size, tags code).
 
-        An address stays where the code should be when its unit is missing.
+        When the extension unit of an entry is missing, its address stays in place of the tags code.
 
-        :returns: fewer than wanted where a file or the queue ends; none outside of it.
+        :returns: fewer entries than wanted where a file or the queue ends; none outside the queue.
         """
         found, _ = self.extended_entries(topic, queue_id, queue_offset, max_count)
         return [entry if unit is None else (entry[0], entry[1], unit.tags_code)
@@ -301,10 +303,10 @@ class QueueTable:
     def extended_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> tuple[list[tuple[tuple[int, int, int], ExtensionUnit | None]], int]:
-        """Read a queue's entries as they are, each with the unit it points at, if there is one.
+        """Read entries of a queue as they are stored, each with its extension unit, if it has one.
 
-        :returns: the entries, and the queue offset behind them, which in a batch queue is further
-            than there are entries.
+        :returns: the entries, and the queue offset after them. In a batch queue this offset grows
+            by more than the number of entries.
         """
         queue = self.find(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
@@ -318,13 +320,13 @@ class QueueTable:
 
 
 def _enter(queue: ConsumeQueue, by_id: dict[int, ConsumeQueue]) -> None:
-    """Put a queue among those of its topic."""
+    """Add a queue to the queues of its topic."""
     sibling = next(iter(by_id.values()), None)
     queue.topic_part = topic_part(queue.topic) if sibling is None else sibling.topic_part
     by_id[queue.queue_id] = queue
 
 
 def _of_other_kind(topic: str, is_batch: bool) -> str:
-    """Say that a topic's queues are not of the kind they should be."""
+    """Return a text stating that the queues of a topic are of the wrong kind."""
     kind, other = ("BatchCQ", "SimpleCQ") if is_batch else ("SimpleCQ", "BatchCQ")
     return f"the queues of topic {topic} are {other}, its queue.type is {kind}"

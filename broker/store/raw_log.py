@@ -1,10 +1,10 @@
-"""The commit log as bytes, for replication: reading and appending without a look at queues.
+"""The commit log as raw bytes, for replication: reading and appending without using queues.
 
-A replica appends the bytes of another broker's log as they come, in parts that end anywhere. The
-size of each record that begins in them is read, so that bytes of another log, or of one with
-another file length, are refused before they are written. So is the part with which a record
-becomes whole that no store can enter. Appended records become readable by
-``Dispatch.catch_up``, which the caller runs when it has acknowledged them.
+A replica appends the bytes of another broker's log as they arrive, in parts that may end anywhere.
+The size of each record that begins in a part is checked, so that bytes of a different log, or of
+one with a different file length, are refused before they are written. A part that completes a
+record is also refused when no store could enter that record. Appended records become readable
+through ``Dispatch.catch_up``, which the caller runs after it has acknowledged them.
 
 Source: DefaultMessageStore.appendToCommitLog, getCommitLogData, CommitLog.appendData @5.3.3.
 """
@@ -30,9 +30,9 @@ from twistmq.protocol.record import (
 
 __all__ = ["RawLog", "RecordRefused"]
 
-#: Bytes of a record's head that are read here: int32 size, int32 magic.
+#: The number of bytes of a record that are read here: int32 size, int32 magic.
 _HEAD_SIZE: Final = 8
-#: Names of topics that are remembered as possible.
+#: The number of topic names that are remembered as valid.
 _NAMES_MAX: Final = 10_000
 _BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 _MAGICS: Final = frozenset(
@@ -40,9 +40,9 @@ _MAGICS: Final = frozenset(
 
 
 class RecordRefused(StoreError):
-    """A record of another broker's log is whole, and no store can enter it.
+    """A record of another broker's log is complete, but no store can enter it.
 
-    :param place: where in the log it begins.
+    :param place: the commit-log offset at which it begins.
     """
 
     def __init__(self, place: int, fault: str) -> None:
@@ -53,7 +53,7 @@ class RecordRefused(StoreError):
 class RawLog:
     """The bytes of one store's commit log.
 
-    :param require_readable: raises a StoreError when the store takes no bytes.
+    :param require_readable: raises a StoreError when the store accepts no bytes.
     """
 
     def __init__(
@@ -63,30 +63,30 @@ class RawLog:
         self._log = commit_log
         self._stats = stats
         self._require_readable = require_readable
-        #: Where the log ended after the last append here, and where the record ends that it ended
-        #: in: the same when it was a whole one.
+        #: The end of the log after the last append here, and the end of the last record in it. They
+        #: are equal when that record is complete.
         self._end = self._next = 0
-        #: Where that record begins.
+        #: The beginning of that record.
         self._whole = 0
-        #: Topics of records that came, which can name a directory.
+        #: The topics of received records that can name a directory.
         self._names: set[bytes] = set()
 
     @property
     def file_size(self) -> int:
-        """Bytes of each file; a read never goes over the end of one."""
+        """The length of each file in bytes; a read never crosses the end of a file."""
         return self._log.file_size
 
     @property
     def whole_offset(self) -> int:
-        """Where the last whole record ends; bytes behind it are the beginning of another."""
+        """The end of the last whole record; later bytes are the beginning of another record."""
         return self._whole if self._end == self._log.max_offset else self._log.max_offset
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read bytes, up to the end of the log or of a file at most.
+        """Read bytes, at most up to the end of the log or of a file.
 
-        :returns: nothing where the log ends.
-        :raises StoreError: when ``offset`` is before the first byte that is kept, or behind the
-            end; or the disk fails.
+        :returns: no bytes at the end of the log.
+        :raises StoreError: when ``offset`` is before the first stored byte or after the end, or
+            when the disk fails.
         """
         size = self.size_at(offset, size)
         try:
@@ -95,10 +95,9 @@ class RawLog:
             raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
 
     def size_at(self, offset: int, size_max: int) -> int:
-        """How many bytes ``read`` would give.
+        """Return the number of bytes that ``read`` would return.
 
-        :raises StoreError: when ``offset`` is before the first byte that is kept, or behind the
-            end.
+        :raises StoreError: when ``offset`` is before the first stored byte or after the end.
         """
         log = self._log
         if not log.min_offset <= offset <= log.max_offset:
@@ -107,21 +106,21 @@ class RawLog:
         return min(size_max, log.max_offset - offset, log.next_file_start(offset) - offset)
 
     def send_to(self, descriptor: int, offset: int, size: int) -> int:
-        """Give bytes that are there to a socket, from the file and without a copy.
+        """Send stored bytes to a socket, directly from the file.
 
-        :param descriptor: of a socket that does not block.
-        :param size: what ``size_at`` says at most.
-        :returns: how many it took; 0 when the log does not have them any longer.
-        :raises BlockingIOError: when it takes none now.
+        :param descriptor: the descriptor of a non-blocking socket.
+        :param size: at most the result of ``size_at``.
+        :returns: the number of bytes that the socket accepted; 0 when the log no longer has them.
+        :raises BlockingIOError: when the socket accepts no bytes now.
         :raises OSError: when the disk fails, or the connection is lost.
         """
         return self._log.send_to(descriptor, offset, size)
 
     def messages(self, offset: int) -> Iterator[tuple[int, int]]:
-        """List the places and sizes of whole messages, up to the end of the log.
+        """Yield the commit-log offset and size of each whole message, up to the end of the log.
 
-        :param offset: where a record begins, or the end.
-        :raises StoreError: when none does, or the disk fails.
+        :param offset: the beginning of a record, or the end of the log.
+        :raises StoreError: when no record begins there, or the disk fails.
         """
         log = self._log
         while offset < self.whole_offset:
@@ -137,11 +136,12 @@ class RawLog:
     def append(self, offset: int, data: bytes) -> None:
         """Append bytes of another broker's commit log, all or nothing.
 
-        When a store cannot enter one of the records, those before it are appended all the same.
+        When no store can enter one of the records, the records before it are still appended.
 
-        :param offset: where they are in that log; must be where this log ends.
-        :raises RecordRefused: when a store cannot enter a record that is whole now.
-        :raises StoreError: when ``offset`` is another, when they are no records, or the disk fails.
+        :param offset: their offset in that log, which must be the end of this log.
+        :raises RecordRefused: when a record becomes complete that no store can enter.
+        :raises StoreError: when ``offset`` differs, when the bytes are not records, or when the
+            disk fails.
         :raises StoreFull: when the disk is full.
         """
         self._require_readable()
@@ -167,19 +167,19 @@ class RawLog:
         self._stats.put(count, len(data), 0)
 
     def forget(self) -> None:
-        """The log was cut: it ends with a whole record."""
+        """Note that the log was cut and now ends with a whole record."""
         self._whole = self._next = self._end = self._log.max_offset
 
     def _walk(self, offset: int, data: bytes) -> tuple[int, int, int]:
-        """Find the records that begin in bytes behind the log's end.
+        """Find the records that begin in bytes after the end of the log.
 
-        :returns: where the last one begins that is not whole, or the end; where that one ends, as
-            far as it is known; how many messages' heads came.
-        :raises StoreError: when there is no record where there should be one.
+        :returns: the beginning of the last incomplete record, or the end; the end of that record,
+            as far as it is known; the number of messages that begin in the bytes.
+        :raises StoreError: when there is no record where one should be.
         """
         log = self._log
         if self._end != offset:
-            # Others wrote since: whole records.
+            # Other writers have appended whole records since.
             self._whole = self._next = self._end = offset
         begin, following, end = self._whole, self._next, offset + len(data)
         if len(self._names) > _NAMES_MAX:
@@ -202,9 +202,10 @@ class RawLog:
         return begin, following, count
 
     def _require_sound(self, begin: int, end: int, offset: int, data: bytes) -> None:
-        """Look at a whole record that was not passed: one of two parts, a blank, or a strange one.
+        """Check a whole record that the loop did not pass: a divided one, a blank, or an unusual
+        one.
 
-        :raises RecordRefused: when it is a message that the store cannot enter.
+        :raises RecordRefused: when it is a message that no store can enter.
         """
         log = self._log
         if _part(log, begin, _HEAD_SIZE, offset, data)[4:] == _BLANK:
@@ -215,16 +216,17 @@ class RawLog:
             raise RecordRefused(begin, fault)
 
     def _size(self, place: int, head: bytes) -> tuple[int, bool]:
-        """Read how long a record is; :returns: its size, and whether it is a message: not a blank.
+        """Read the size of a record.
 
-        :raises StoreError: when it cannot be a record at this place of this log.
+        :returns: its size, and whether it is a message, as opposed to a blank.
+        :raises StoreError: when it cannot be a record at this offset of this log.
         """
         size, magic = record_size(head), head[4:]
         room = self._log.next_file_start(place) - place
         if magic == _BLANK:
             if size != room:
                 raise StoreError(
-                    f"the file of {place} ends {size} bytes behind it in the other log and {room} "
+                    f"the file of {place} ends {size} bytes after it in the other log and {room} "
                     "here: mappedFileSizeCommitLog differs")
             return size, False
         if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= room - BLANK_SIZE_MIN:
@@ -233,7 +235,7 @@ class RawLog:
 
 
 def _part(log: CommitLog, place: int, size: int, offset: int, data: bytes) -> bytes:
-    """Bytes of a record, of which some may be in the log: ``data`` follows at ``offset``."""
+    """Return bytes of a record, some of which may be in the log: ``data`` follows at ``offset``."""
     if place >= offset:
         return data[place - offset : place - offset + size]
     there = log.peek(place, min(size, offset - place)) or b""

@@ -1,8 +1,7 @@
 """The loop over the records in bytes of another broker's log.
 
-A record that a store cannot enter is not passed: the loop stops there, and
-``record_fault`` says what is wrong with it.
-Leaf module: typed, so that mypyc compiles it. A slave looks at every record of its master this way.
+The loop stops at a record that a store cannot enter, and ``record_fault`` then returns the reason.
+Leaf module: typed, so that mypyc compiles it. A slave checks every record of its master this way.
 
 Source: CommitLog.checkMessageAndReturnSize @5.3.3.
 """
@@ -30,15 +29,15 @@ from twistmq.protocol.record import (
 from twistmq.protocol.topic_names import can_be_directory
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: machine integers read lengths faster.
+    # Only mypyc uses it: machine integers make reading lengths faster.
     from mypy_extensions import i64
 
 __all__ = ["whole_messages"]
 
 _V1: Final = MAGIC_V1 & 0xFFFFFFFF
-#: What an IPv6 address takes more than an IPv4 one, in bytes.
+#: The additional size of an IPv6 address over an IPv4 one, in bytes.
 _V6_MORE: Final = 12
-#: The highest first byte of a number that is not negative.
+#: The highest first byte of a non-negative number.
 _SIGN_MAX: Final = 0x7F
 #: The highest first byte of a queue offset.
 _OFFSET_BYTE_MAX: Final = OFFSET_MAX >> 56
@@ -47,13 +46,13 @@ _OFFSET_BYTE_MAX: Final = OFFSET_MAX >> 56
 def whole_messages(
     data: bytes, begin: int, room: int, place: int, names: set[bytes]
 ) -> tuple[int, int]:
-    """Pass whole messages that a store can enter, up to the first of which anything is in doubt.
+    """Pass whole messages that a store can enter, up to the first one that is in any way unusual.
 
-    :param begin: where the first one begins in the data.
-    :param room: bytes from there to the end of the file of the log.
-    :param place: where the first one begins in the log.
-    :param names: topics, as records have them, that can name a directory; others are added.
-    :returns: bytes that were passed, and messages.
+    :param begin: the position of the first one in the data.
+    :param room: the number of bytes from there to the end of the commit-log file.
+    :param place: the commit-log offset of the first one.
+    :param names: encoded topics that can name a directory; new ones are added.
+    :returns: the number of bytes and of messages passed.
     """
     at: i64 = begin
     end: i64 = len(data)
@@ -63,7 +62,7 @@ def whole_messages(
     while at + RECORD_SIZE_MIN <= end:
         size: i64 = uint32_at(data, at)
         behind: i64 = at + size
-        # A record of V2 is left to the caller, as they are rare.
+        # V2 records are rare and left to the caller.
         if uint32_at(data, at + 4) != _V1 or size < RECORD_SIZE_MIN or behind > end or (
                 behind > most):
             break

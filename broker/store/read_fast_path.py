@@ -1,7 +1,7 @@
-"""The loop that takes messages of consecutive queue entries out of the commit log.
+"""The loop that reads the messages of consecutive queue entries from the commit log.
 
-It is given the map of the file most reads fall into and a function for the others. Leaf module
-of the hot path: typed, so that mypyc compiles it.
+The caller passes the map of the file that contains most of the messages, and a function that reads
+from other files. Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: DefaultMessageStore.getMessage @5.3.3.
 """
@@ -17,15 +17,16 @@ from twistmq.broker.store.interfaces import ReadMap
 from twistmq.protocol.big_endian import int32_at, int64_at
 
 if TYPE_CHECKING:
-    # Only mypyc reads it: machine integers make the loop faster.
+    # Only mypyc uses it: machine integers make the loop faster.
     from mypy_extensions import i64
 
 __all__ = ["FILTERED", "FOUND", "REMOVED", "Limits", "collect_messages"]
 
-#: The reason the first entry gave no message.
+#: The outcome of a read: messages were found, or all were filtered out, or the records were
+#: removed.
 FOUND, FILTERED, REMOVED = 0, 1, 2
 
-#: (bytes, messages) a read may return.
+#: The (bytes, messages) that a read may return.
 Limits = tuple[int, int]
 
 
@@ -44,16 +45,17 @@ def collect_messages(
     message_filter: MessageFilter | None,
     known: bytes,
 ) -> tuple[list[bytes], int, int, int, int, int]:
-    """Take messages until there are enough of them.
+    """Collect messages until a limit is reached.
 
     :param entries: whole queue entries.
-    :param log_map: of the commit log from ``map_start`` to ``map_end``, all of it readable.
+    :param log_map: the commit log from ``map_start`` to ``map_end``, all of it readable.
     :param read: reads (offset, size) from any file of the commit log; returns None if it is gone.
-    :param in_memory_from: from this offset on, the limits for memory hold; before it, those for the
-        disk.
+    :param in_memory_from: from this commit-log offset on, the limits for memory apply; before it,
+        the limits for the disk apply.
     :param known: earlier results of the filter for the first entries, see MessageFilter.
-    :returns: the records, their bytes, how many entries were looked at, how many records the
-        filter took out, the last entry's place, and FOUND, FILTERED or REMOVED.
+    :returns: the records, their size in bytes, the number of entries examined, the number of
+        records that the filter rejected, the commit-log offset of the last entry, and FOUND,
+        FILTERED or REMOVED.
     """
     messages: list[bytes] = []
     total: i64 = 0
@@ -112,8 +114,8 @@ def collect_messages(
             if not total:
                 outcome = REMOVED
             if size != FILLER_SIZE:
-                # Differs from Apache: a filler says nothing of other messages, because a
-                # filler in mid-queue would hide all those of the first file.
+                # Differs from Apache: a filler does not skip other messages, because a filler in
+                # mid-queue would hide all messages of the first file.
                 skip_below = next_file_start(physical_offset)
             continue
         if not is_known and message_filter is not None and (

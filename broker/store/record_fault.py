@@ -1,7 +1,7 @@
-"""What is wrong with a record of another broker's log.
+"""Finds the fault of a record in another broker's log.
 
-Its fields decide where its entry goes: a topic that cannot name a directory, or a queue id that is
-negative, has no queue. Such a record is not appended by a slave.
+The fields of a record determine where its entry goes. A topic that cannot name a directory, or a
+negative queue id, has no queue. A slave does not append such a record.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _STORE_TIME: Final = struct.Struct(">q")
 _V4_SIZE, _V6_SIZE = 4, 16
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
-#: Characters of a topic that a text shows.
+#: The number of characters of a topic that a text shows.
 _SHOWN: Final = 80
 
 
 def record_fault(read: Callable[[int, int], bytes], place: int, size: int) -> str:
-    """Say why a store cannot enter a whole record.
+    """Return the reason why a store cannot enter a whole record.
 
-    :param read: gives bytes of the log: (place, how many).
-    :param place: where in the log the record begins.
-    :param size: what its first field says, RECORD_SIZE_MIN at least.
-    :returns: empty when it can be entered. The body's CRC is not looked at.
+    :param read: reads bytes of the log: (commit-log offset, size).
+    :param place: the commit-log offset of the record.
+    :param size: the value of its first field, at least RECORD_SIZE_MIN.
+    :returns: empty when it can be entered. The CRC of the body is not checked.
     """
     fixed_most = BODY_POSITION + 2 * (_V6_SIZE - _V4_SIZE)
     head = read(place, min(size, fixed_most))
@@ -51,7 +51,7 @@ def record_fault(read: Callable[[int, int], bytes], place: int, size: int) -> st
     store = _V6_SIZE if sys_flag & SYS_STORE_HOST_V6 else _V4_SIZE
     fixed = BODY_POSITION + born + store - 2 * _V4_SIZE
     if fixed > size:
-        return f"its size {size} is less than that of its head, {fixed}"
+        return f"its size {size} is less than the size of its head, {fixed}"
     if physical_offset != place:
         return f"it says that it begins at {physical_offset}"
     if queue_id < 0:
@@ -69,10 +69,10 @@ def record_fault(read: Callable[[int, int], bytes], place: int, size: int) -> st
 def _fault_of_text(
     read: Callable[[int, int], bytes], begin: int, size: int, body_length: int, is_long: bool
 ) -> str:
-    """Look at what follows the fixed fields of a record.
+    """Check the fields that follow the fixed ones of a record.
 
-    :param size: bytes from ``begin`` to its end.
-    :param is_long: whether the topic's length takes two bytes.
+    :param size: the number of bytes from ``begin`` to its end.
+    :param is_long: whether the length of the topic takes two bytes.
     """
     lengths = (2 if is_long else 1) + 2
     left = size - body_length

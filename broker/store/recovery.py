@@ -1,9 +1,13 @@
-"""Finding out what a store holds, after a clean stop and after a crash.
+"""Finding the end of the commit log, after a clean stop and after a crash.
 
-After a clean stop the queues know all but the last records; the log is read from where the furthest
-queue ends. After a crash it is read from the newest file that checkpoint and index surely cover;
-every record is checked and entered again where it is missing, and the first that is not whole ends
-the log. Queues never point behind the log's end.
+The problem is that the log, the queues and the index are written at different times, so after a
+crash they disagree, and the end of the log may contain records that were written only in part. The
+idea is to trust only the log, and to read as little of it as possible.
+
+After a clean stop, queues and files agree except for the last records, so the log is read from the
+end of the queue that reaches furthest. After a crash, it is read from the newest file that
+checkpoint and index certainly cover. Every record is checked and is entered again where it is
+missing, and the first incomplete record ends the log. Queues never point beyond the end of the log.
 
 Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover @5.3.3.
 """
@@ -39,18 +43,18 @@ __all__ = [
     "without_torn",
 ]
 
-#: Passes records of a chunk: (bytes, where in them a record starts, its place in the log) to the
-#: bytes that were passed.
+#: Skips records of a chunk. The arguments are the bytes, the position of a record in them, and its
+#: commit-log offset; the result is the number of bytes skipped.
 Pass = Callable[[bytes, int, int], int]
 
-#: Bytes read at a time.
+#: The number of bytes read at a time.
 _CHUNK_SIZE = 1024 * 1024
-#: Bytes that a disk writes whole or not at all, at the least.
+#: The smallest unit that a disk writes completely or not at all, in bytes.
 _SECTOR_SIZE = 512
-#: Bytes after which a long scan says how far it is.
+#: The number of bytes after which a long scan logs its progress.
 _PROGRESS_SIZE = 256 * 1024 * 1024
 
-#: Magic numbers as they stand in the log.
+#: Magic numbers as they are encoded in the log.
 _BLANK = struct.pack(">i", MAGIC_BLANK)
 _RECORD = frozenset((struct.pack(">i", MAGIC_V1), struct.pack(">i", MAGIC_V2)))
 
@@ -61,19 +65,19 @@ def scan_log(
     commit_log: CommitLog, offset: int, end: int, check_crc: bool, pass_some: Pass | None = None,
     damaged: Callable[[int, str], None] | None = None,
 ) -> Iterator[StoredMessage]:
-    """Read records one after the other until there is no whole one.
+    """Read records one after the other, up to the first incomplete one.
 
-    The caller takes the end of the last one as the end of the log. A record of another place is
-    left over from before a cut and ends the log as well.
+    The caller treats the end of the last record as the end of the log. A record with another
+    physical offset is left over from before a cut, and also ends the log.
 
-    :param offset: where a record starts.
-    :param end: the log is not read from here on.
-    :param pass_some: passes records that need not be read here. It is not asked about the one
-        behind a record that may be torn, which is held back until there is another.
-    :param damaged: told where, and why, no record is where one must be; None: the log ends there,
-        and one line says so.
+    :param offset: the start of a record.
+    :param end: the log is not read beyond this offset.
+    :param pass_some: skips records that do not have to be decoded. It is not called for the record
+        after one that may be torn, which is held back until another record follows.
+    :param damaged: called with the offset and the reason when no record is where one must be; with
+        None, the log ends there, and one line is logged.
     """
-    # Behind the end of a log are zeros, or what was there before.
+    # After the end of a log there are zeros, or older bytes.
     may_end = damaged is None
     damaged = damaged or _log_end
     file_size = commit_log.file_size
@@ -102,7 +106,7 @@ def scan_log(
                 damaged(offset, f"no record begins with {chunk[at : at + 8].hex()}")
             return
         if end - offset < record_size(chunk, at) <= file_size - offset % file_size:
-            # Its end is not there yet.
+            # Its end has not been written yet.
             return
         try:
             message = decode_record(chunk, at, check_crc)
@@ -118,7 +122,7 @@ def scan_log(
 
 
 def _log_end(offset: int, why: str) -> None:
-    """Say where the log ends that recovery found."""
+    """Log the end of the log that recovery has found."""
     _log.warn("the commit log ends at {offset}: {why}", offset=offset, why=why)
 
 
@@ -127,12 +131,13 @@ def without_torn(
 ) -> Iterator[StoredMessage]:
     """Yield messages up to the first record that was not written completely.
 
-    The CRC covers the body alone. A write that was torn behind the body leaves zeros at the end of
-    properties or topic of the last record; a loss of power may leave them in any sector of what
-    was not durable. No client writes zeros there, and what is durable is believed to have them.
+    The CRC covers only the body. A write that was interrupted after the body leaves zeros at the
+    end of the properties or the topic of the last record; a loss of power may leave them in any
+    sector that was not durable. No client writes zeros there, and zeros in a durable record are
+    taken for its own bytes.
 
-    :param file_size: bytes of a commit-log file.
-    :param durable_ms: records that were stored before are durable, Unix ms.
+    :param file_size: length of a commit-log file in bytes.
+    :param durable_ms: records with an earlier store time are durable, Unix ms.
     """
     last: StoredMessage | None = None
     for message in messages:
@@ -154,7 +159,7 @@ def without_torn(
 
 
 def _has_hole(message: StoredMessage, file_size: int) -> bool:
-    """Whether all that a sector has of a record's topic and properties is zeros."""
+    """Return whether a sector contains only zeros of a record's topic and properties."""
     if "\0" not in message.properties and "\0" not in message.topic:
         return False
     topic, properties = utf8(message.topic), utf8(message.properties)
@@ -168,7 +173,7 @@ def _has_hole(message: StoredMessage, file_size: int) -> bool:
 
 
 def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
-    """Read from an offset on: a chunk, or one record that is larger than that."""
+    """Read a chunk from an offset on, or one record if that is larger."""
     left = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
     chunk = commit_log.peek(offset, min(left, _CHUNK_SIZE)) or b""
     if len(chunk) >= 8:
@@ -179,17 +184,18 @@ def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
 
 
 def start_after_stop(commit_log: CommitLog, max_physical: int) -> int:
-    """The offset from which to read the log after a clean stop.
+    """Return the offset from which to read the log after a clean stop.
 
-    :param max_physical: where the log goes on after the newest message of any queue; -1 without.
+    :param max_physical: the commit-log offset after the newest message of any queue; -1 without a
+        message.
     """
     start = max(max_physical, commit_log.min_offset)
     if start % commit_log.file_size == 0:
-        # The newest message cannot end exactly with its file: a blank record must follow.
+        # The newest message cannot end exactly with its file, because a blank record must follow.
         return min(start, commit_log.max_offset)
     if start < commit_log.max_offset:
         return start
-    # Queues that go further than the log: find the log's own end.
+    # The queues reach beyond the log, so find the end of the log itself.
     return commit_log.starts[-1] if commit_log.starts else 0
 
 
@@ -199,12 +205,12 @@ def start_after_crash(
     index_end: int | None,
     with_index_time: bool,
 ) -> int:
-    """The offset from which to read the log after a crash: the beginning of a file.
+    """Return the offset from which to read the log after a crash: the beginning of a file.
 
-    :param index_end: place of the newest message in the index, None when there is no index. The
-    records behind it must be indexed again, unless that is more than two files away and the index
-        need not be safe.
-    :param with_index_time: whether the index's time in the checkpoint counts (messageIndexSafe).
+    :param index_end: the commit-log offset of the newest message in the index; None without an
+        index. The records after it must be indexed again, unless it is more than two files away and
+        the index is not required to be complete.
+    :param with_index_time: whether the index time of the checkpoint counts (messageIndexSafe).
     """
     limit = checkpoint.min_timestamp_index() if with_index_time else checkpoint.min_timestamp()
     starts = commit_log.starts
@@ -222,9 +228,9 @@ def start_after_crash(
 
 
 def _first_timestamp(commit_log: CommitLog, start: int) -> int:
-    """The store time of the first record of a file, in ms; -1 without a whole record.
+    """Return the store time of the first record of a file, in ms; -1 without a whole record.
 
-    Of a number that was torn when the power went, only the first bytes are there: it is too small.
+    If the number was torn by a loss of power, only its first bytes are there, so it is too small.
     """
     record = commit_log.read_record(start)
     if record is None or check_record(record) <= 0:

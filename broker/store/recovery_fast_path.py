@@ -1,9 +1,9 @@
-"""The loop that passes the records recovery has little to do with: most of those it reads.
+"""The loop that skips the records that recovery does not have to decode, which are most of them.
 
-After a crash the log is read from a file's beginning, though queues have almost all of it. Such a
-record is checked here as bytes, and no object is made of it; what the index lacks is put into it.
-The loop stops at the first of which anything is in doubt; recovery decodes that one and decides.
-Leaf module: typed, so that mypyc compiles it.
+After a crash the log is read from the beginning of a file, although the queues already contain
+almost all of its records. Such a record is checked here as bytes, without creating an object;
+missing index items are added. The loop stops at the first record that is in any way unusual, and
+recovery decodes that one. Leaf module: typed, so that mypyc compiles it.
 
 Source: CommitLog.recoverAbnormally, checkMessageAndReturnSize @5.3.3.
 """
@@ -42,9 +42,9 @@ from twistmq.protocol.record import (
 
 __all__ = ["Ends", "ReadEntries", "record_keys", "skip_indexed_records"]
 
-#: By topic and queue id, the offset behind the last message.
+#: The queue offset after the last message, by topic and queue id.
 Ends = dict[tuple[str, int], int]
-#: Entries of a queue that were read, and the offset of the first.
+#: The entries of a queue that were read, and the offset of the first one.
 ReadEntries = dict[ConsumeQueue, tuple[int, bytes]]
 
 #: (size, magic, CRC, queue id, queue offset, physical offset, system flag).
@@ -56,7 +56,8 @@ _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _TAGS: Final = TAGS.encode() + b"\x01"
 _KEY_MARKS: Final = pick_marks((UNIQ_KEY, KEYS))
 _LIGHT: Final = INNER_MULTI_QUEUE_OFFSET.encode()
-#: Bytes before the body when both hosts are IPv4, and what an IPv6 one takes more.
+#: The size of the fields before the body when both hosts are IPv4, and the additional size of an
+#: IPv6 host.
 _FIXED_SIZE: Final = RECORD_SIZE_MIN - 3
 _V6_SIZE: Final = 12
 
@@ -73,19 +74,20 @@ def skip_indexed_records(
     read: ReadEntries,
     ends: Ends,
 ) -> tuple[int, int]:
-    """Pass records that are whole and that their queues have, and index them where they are not.
+    """Skip whole records that their queues contain, and add the missing ones to the index.
 
-    :param chunk: bytes of the log; at byte ``at`` of it is place ``offset`` of the log.
-    :param index: has all records before this one; None if it does not exist.
+    :param chunk: bytes of the log; byte ``at`` of it is at commit-log offset ``offset``.
+    :param index: contains all records before this one; None if it does not exist.
     :param next_index: starts another file when the index is full.
-    :param made: topics in whose entries stands what a plugin makes, not the tag's number.
-    :param read: the queues' entries; a record whose entry is not there is not passed.
-    :param ends: is told of each record that is passed.
-    :returns: bytes that were passed, and the store time in ms of the last record.
+    :param made: topics whose entries hold a value that a plugin computed instead of the hash of the
+        tag.
+    :param read: the entries of the queues; a record whose entry is not among them is not skipped.
+    :param ends: updated with the queue offset of each skipped record.
+    :returns: the number of bytes skipped, and the store time in ms of the last record.
     """
     begin = at
     store_ms = 0
-    #: Where in the chunk the store time of the last record is.
+    #: The position of the last record's store time in the chunk.
     newest = -1
     left = len(chunk) - at
     while left >= RECORD_SIZE_MIN:
@@ -110,7 +112,7 @@ def skip_indexed_records(
             body += _V6_SIZE
         if body > end:
             break
-        # The lengths have to add up, as in decode_record.
+        # The lengths must add up, as in ``decode_record``.
         body_length: int = _INT.unpack_from(chunk, body - 4)[0]
         topic = body + body_length
         if body_length < 0 or topic + 4 > end:
@@ -127,11 +129,11 @@ def skip_indexed_records(
         properties_length: int = _SHORT.unpack_from(chunk, properties - 2)[0]
         if properties_length < 0 or properties + properties_length != end:
             break
-        # A zero may be what a sector that was never written left.
+        # A zero may come from a sector that was never written.
         if chunk.find(b"\0", topic, properties - 2) >= 0 or chunk.find(b"\0", properties, end) >= 0:
             break
         if chunk.find(_LIGHT, properties, end) >= 0:
-            # It has entries in light queues as well.
+            # The record also has entries in light queues.
             break
         body_end = body + body_length
         if check_crc and body_length and zlib.crc32(chunk[body:body_end]) & 0x7FFFFFFF != head[2]:
@@ -139,7 +141,7 @@ def skip_indexed_records(
         name = str(chunk[topic : topic + topic_length], "utf-8", "replace")
         by_id = queues.get(name)
         queue = None if by_id is None else by_id.get(queue_id)
-        # A batch queue's tail_start is less than any offset.
+        # The ``tail_start`` of a batch queue is less than any offset.
         if queue is None or not queue.min_offset <= queue_offset < queue.tail_start:
             break
         known = read.get(queue)
@@ -156,9 +158,10 @@ def skip_indexed_records(
         if entered_place != place or entered_size != size:
             break
         if code <= ADDRESS_MAX:
-            # The unit has to be looked at.
+            # The extension unit has to be checked.
             break
-        # A torn write leaves zeros at the end; they are right where there is no tag.
+        # A torn write leaves zeros at the end of an entry; they are correct only for a message
+        # without a tag.
         if code & 0xFF == 0 and (
             code != 0 or name in made or chunk.find(_TAGS, properties, end) >= 0
         ):
@@ -181,9 +184,9 @@ def skip_indexed_records(
 
 
 def record_keys(chunk: bytes, begin: int, end: int) -> list[str]:
-    """List the index keys of a record, without splitting all its properties.
+    """List the index keys of a record without splitting all its properties.
 
-    :param begin: where in the chunk its properties begin; they go to ``end``.
+    :param begin: the position of its properties in the chunk; they extend to ``end``.
     """
     text = str(chunk[begin:end], "utf-8", "replace")
     return index_keys(pick_properties(text, _KEY_MARKS))

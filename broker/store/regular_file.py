@@ -1,7 +1,8 @@
-"""Opening files that may be anything: only a regular file is read, and nothing is waited for.
+"""Opening files of unknown kind: only regular files are read, so that opening never blocks.
 
-A store may be a stranger's, or have been damaged by hand. Opening a named pipe waits for the other
-side for ever, a device gives bytes without an end, and a folder is not readable as a file.
+A store may come from an untrusted source or may have been damaged by hand. Opening a named pipe
+waits for the other side for ever, a device returns bytes without an end, and a folder cannot be
+read as a file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 __all__ = ["NEW_FILE", "file_kind", "named_kind", "open_regular", "read_named", "read_regular",
            "require_regular"]
 
-#: Flags that make a file, or make it empty.
+#: The flags that create a file or make it empty.
 NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 _KINDS: Final = (
@@ -24,16 +25,16 @@ _KINDS: Final = (
 
 
 def file_kind(mode: int) -> str:
-    """What a mode of ``os.stat`` says that a file is; empty for a regular file."""
+    """Return the kind of file that a mode of ``os.stat`` stands for; empty for a regular file."""
     if stat.S_ISREG(mode):
         return ""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "not a regular file")
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """Open a file; :returns: its descriptor.
+    """Open a file and return its descriptor.
 
-    :param flags: of ``os.open``; the file is made if they say so.
+    :param flags: flags of ``os.open``; the file is created if they include O_CREAT.
     :raises OSError: when it cannot be opened, or is not a regular file.
     """
     try:
@@ -43,7 +44,7 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o666) 
             raise
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
-        # Another file may have taken its place.
+        # Another file may have replaced it since.
         require_regular(os.fstat(descriptor).st_mode, path)
     except OSError:
         os.close(descriptor)
@@ -54,7 +55,7 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o666) 
 def read_regular(path: str | Path, size_max: int | None = None) -> bytes:
     """Read a whole file.
 
-    :param size_max: bytes; None: as many as there are.
+    :param size_max: the maximum size in bytes; None means that there is no limit.
     :raises OSError: when it cannot be read, is not a regular file, or is longer.
     """
     with open(open_regular(path), "rb", buffering=0) as file:
@@ -65,15 +66,15 @@ def read_regular(path: str | Path, size_max: int | None = None) -> bytes:
 
 
 def named_kind(path: str | Path) -> str:
-    """What a file is that a user names in a setting; empty when it can be read.
+    """Return the kind of a file that a user names in a setting; empty when it can be read.
 
     The null device can be read, and so can a pipe that is already open in this process: a shell
-    gives one for ``<(command)``. A named pipe would wait for a writer that may never come.
+    passes one for ``<(command)``. A named pipe would wait for a writer that may never come.
     """
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return ""  # Opening it says why it cannot be read.
+        return ""  # The error of opening it states the reason.
     target = os.path.realpath(path)
     if target == os.devnull or (stat.S_ISFIFO(mode) and target.startswith("/proc/")):
         return ""
@@ -83,7 +84,7 @@ def named_kind(path: str | Path) -> str:
 def read_named(path: str | Path) -> bytes:
     """Read a whole file that a user names in a setting.
 
-    :raises OSError: when it cannot be read, or is something else; see :func:`named_kind`.
+    :raises OSError: when it cannot be read, or is of another kind; see :func:`named_kind`.
     """
     if named_kind(path):
         return read_regular(path)  # It raises the error.
@@ -92,10 +93,10 @@ def read_named(path: str | Path) -> bytes:
 
 
 def require_regular(mode: int, path: str | Path) -> None:
-    """Refuse what is not a regular file.
+    """Raise an error for a file that is not a regular file.
 
-    :param mode: as ``os.stat`` gives it.
-    :raises OSError: when it is something else; the text says what.
+    :param mode: the mode that ``os.stat`` returns.
+    :raises OSError: when it is of another kind; the text states which one.
     """
     kind = file_kind(mode)
     if kind:

@@ -1,13 +1,15 @@
-"""Removing what is old: files of the commit log, then what points into them.
+"""Removing expired data: files of the commit log, then the data that points into them.
 
-A file of the commit log goes when it is older than ``fileReservedTime`` and it is the hour for it,
-or the disk is fuller than it should be, or an administrator asks; when the disk is fuller still it
-goes whatever its age, and beyond the last threshold the store refuses messages. The newest file
-always stays, and so does one that is not on disk and in the queues yet. Consume queues and index
-files follow where the log begins.
+A file of the commit log is removed for one of three reasons: it is older than ``fileReservedTime``
+and the hour for removal has come, the disk usage is above its threshold, or an administrator
+requests it. Above a second threshold, files are removed whatever their age, and above the last
+threshold the store refuses messages. The newest file always stays, as does a file whose messages
+are not on disk and in the queues yet. Consume queues and index files follow the beginning of the
+log.
 
-Both classes are asked again and again to do one step. A step is over in a few milliseconds: closing
-and removing a large file is done on a thread. Readers copy, so that none has to be waited for.
+Both classes do one step per call and are called repeatedly. A step takes a few milliseconds:
+closing and removing a large file happens on a thread. Reads copy their data, so a removal does not
+wait for readers.
 
 Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService, MappedFileQueue,
 IndexService.deleteExpiredFile @5.3.3.
@@ -35,9 +37,9 @@ from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["MANUAL_ROUNDS", "CommitLogRetention", "QueueRetention"]
 
-#: Rounds that an administrator's request lasts. Source: MAX_MANUAL_DELETE_FILE_TIMES.
+#: The number of rounds that an administrator's request lasts. Source: MAX_MANUAL_DELETE_FILE_TIMES.
 MANUAL_ROUNDS: Final = 20
-#: From one step to the next while queues are looked at, ms.
+#: The interval between steps while queues are examined, in ms.
 _WALK_INTERVAL_MS: Final = 10
 _HOUR_MS: Final = 3_600_000
 
@@ -45,11 +47,12 @@ InThread = Callable[[Callable[[], None]], Deferred[None]]
 
 
 class CommitLogRetention:
-    """Removes the oldest files of a commit log, one a step.
+    """Removes the oldest files of a commit log, one per step.
 
-    :param in_queues: up to here the log's messages are in the queues, on disk: who loses an entry
-        then finds neither the message nor the offset the next one gets.
-    :param disk_ratios: used parts of the disks of commit log and queues, see MessageStore.
+    :param in_queues: returns the commit-log offset up to which all messages have durable queue
+        entries. If an entry were lost together with its message, the next message could get the
+        same queue offset.
+    :param disk_ratios: the used fractions of the disks of commit log and queues, see MessageStore.
     """
 
     log = Logger()
@@ -71,31 +74,31 @@ class CommitLogRetention:
         self._log, self._in_queues, self._disk_ratios = commit_log, in_queues, disk_ratios
         self._in_thread = in_thread
         self._manual_rounds = 0
-        #: Files that this round may still remove; 0: no round is going on.
+        #: The number of files that this round may still remove; 0 when no round is running.
         self._files_left = 0
-        #: Whether the files' age does not count in this round.
+        #: Whether this round ignores the age of files.
         self._forced = False
-        #: A file that left the log and could not be removed, and when to try again.
+        #: A file that has left the log but could not be removed, and the time of the next attempt.
         self._hung: str | None = None
         self._retry_ms = 0
-        #: Whether it was said that the disk is too full and nothing can be removed.
+        #: Whether the warning was logged that the disk is too full and nothing can be removed.
         self._helpless = False
 
     def remove_expired(self) -> None:
-        """Remove expired files in the next rounds, whatever the hour."""
+        """Remove expired files in the next rounds, at any hour."""
         self.log.info("a tool requested the removal of expired commit-log files")
         self._manual_rounds = MANUAL_ROUNDS
 
     def period_ms(self) -> int:
-        """From one step to the next, ms."""
+        """Return the interval to the next step, in ms."""
         if self._files_left:
             return self.settings.delete_commit_log_files_interval
         return self.settings.clean_resource_interval
 
     def step(self, now_ms: int) -> Deferred[None] | None:
-        """Look whether there is a reason to remove files, and remove one of them.
+        """Check for a reason to remove files, and remove one of them.
 
-        :returns: fires when it is removed; or None.
+        :returns: fires when the file is removed; None when no file is.
         """
         if not self._files_left and not self._begin_round(now_ms):
             return None
@@ -114,7 +117,7 @@ class CommitLogRetention:
             if close is not None:
                 close()
             io.remove(path)
-            # Files go in order on disk as well: a gap would be damage.
+            # Files must disappear in order on disk as well, because a gap would be damage.
             io.sync_path(directory)
 
         removed = self._in_thread(remove)
@@ -124,7 +127,7 @@ class CommitLogRetention:
         self._hung = None
 
     def _failed(self, failure: Failure, path: str, now_ms: int) -> None:
-        """No other file goes before this one did."""
+        """Remember the failed file; no other file is removed before it."""
         self.log.error("{path} cannot be removed: {error}", path=path, error=failure.value)
         self._hung = path
         self._retry_ms = now_ms + self.settings.redelete_hanged_file_interval
@@ -140,7 +143,7 @@ class CommitLogRetention:
         if manual:
             self._manual_rounds -= 1
         if self._hung is not None:
-            # A wall clock that was set back must not hold it up.
+            # A wall clock that was set back must not delay the next attempt.
             waits_ms = self._retry_ms - now_ms
             self._files_left = int(
                 not 0 < waits_ms <= self.settings.redelete_hanged_file_interval)
@@ -157,7 +160,7 @@ class CommitLogRetention:
         return True
 
     def _is_first_due(self, now_ms: int) -> bool:
-        """Whether the oldest file may go."""
+        """Return whether the oldest file may be removed."""
         log = self._log
         settled = min(log.flushed_offset, self._in_queues())
         # Differs from Apache: a file is kept until messages and entries are on disk.
@@ -172,16 +175,17 @@ class CommitLogRetention:
         return now_ms >= modified_ms + self.settings.file_reserved_time * _HOUR_MS
 
     def _look_at_disks(self) -> bool:
-        """Compare the disks with the thresholds; set what follows from them.
+        """Compare the disk usage with the thresholds and set the resulting flags.
 
-        Once refused, messages are taken again below the middle threshold, not the upper one.
+        Once messages are refused, they are accepted again below the middle threshold, not below the
+        upper one.
 
         :returns: whether a disk is too full.
         """
         settings = self.settings
         ratios = self._disk_ratios()
         full = self.disk_full
-        # The first disk that is so full decides, as with Apache.
+        # The first disk above the threshold decides, as in Apache's broker.
         fullest = next((each for each in ratios if each > settings.clean_forcibly_ratio), None)
         if fullest is not None and fullest > settings.warning_ratio:
             full = True
@@ -199,7 +203,7 @@ class CommitLogRetention:
 
 
 class QueueRetention:
-    """Moves the beginning of queues and index to where the commit log begins."""
+    """Moves the beginning of queues and index to the beginning of the commit log."""
 
     log = Logger()
 
@@ -221,14 +225,14 @@ class QueueRetention:
         self._index = index
         self._in_thread = in_thread
         self._now_ms = now_ms
-        #: Where the log began when queues and index were looked at last, or are.
+        #: The beginning of the log when queues and index were last examined, or are being examined.
         self._min_offset = 0
-        #: Queues and index wait to be looked at.
+        #: The queues that wait to be examined, and whether the index waits.
         self._waiting: list[ConsumeQueue] = []
         self._index_waits = self._removed_files = False
 
     def period_ms(self) -> int:
-        """From one step to the next, ms."""
+        """Return the interval to the next step, in ms."""
         if not self._waiting and not self._index_waits:
             return self.settings.clean_resource_interval
         if self._removed_files:
@@ -236,7 +240,7 @@ class QueueRetention:
         return _WALK_INTERVAL_MS
 
     def step(self, now_ms: int) -> Deferred[None] | None:
-        """Look at some queues, up to the first that has files to remove; at last at the index.
+        """Examine some queues, up to the first one that has files to remove, and finally the index.
 
         :returns: fires when files were removed; None when there were none.
         """
@@ -257,9 +261,12 @@ class QueueRetention:
         return self._trim_index()
 
     def _trim(self, queue: ConsumeQueue) -> list[str]:
-        """Trim a queue; :returns: directories files were removed from."""
+        """Trim a queue.
+
+        :returns: the directories from which files were removed.
+        """
         if self._queues.find(queue.topic, queue.queue_id) is not queue:
-            # The topic was deleted meanwhile.
+            # The topic has been deleted since.
             return []
         files = self._queues.files_of(queue)
         files.correct_min_offset(queue, self._min_offset)
@@ -271,20 +278,20 @@ class QueueRetention:
             return []
 
     def _sync(self, directories: list[str]) -> Deferred[None]:
-        """Make the removal of files durable: they go in order on disk as well."""
+        """Make the removal of files durable; they must disappear in order on disk as well."""
         self._removed_files = True
         io = self._io
 
         def sync() -> None:
             for directory in directories:
-                # A topic that is deleted meanwhile has no directory.
+                # A topic that has been deleted since has no directory.
                 with suppress(FileNotFoundError):
                     io.sync_path(directory)
 
         return self._in_thread(sync).addErrback(self._failed, directories[0])
 
     def _trim_index(self) -> Deferred[None] | None:
-        """Remove the first index file that holds nothing any more."""
+        """Remove the first index file if all its messages are gone."""
         file = None if self._index is None else self._index.drop_expired(self._min_offset)
         self._index_waits = file is not None
         if file is None:

@@ -1,7 +1,8 @@
-"""Directories of equally long files that together are one long file.
+"""Directories of equally long files that together form one long file.
 
-Each file's name is the offset of its first byte, 20 decimal digits; names follow each other without
-a gap. Commit log and consume queues are such directories. ``OpenFiles`` keeps few of them open.
+The name of each file is the offset of its first byte, in 20 decimal digits; the files follow each
+other without a gap. Commit log and consume queues are such directories. ``OpenFiles`` limits how
+many files are open.
 
 Source: MappedFileQueue @5.3.3.
 """
@@ -20,18 +21,19 @@ __all__ = ["OpenFiles", "list_segments", "segment_path", "sync_parents"]
 
 
 def segment_path(directory: str, start: int) -> str:
-    """Path of the file whose first byte has this offset."""
+    """Return the path of the file whose first byte has this offset."""
     return f"{directory}/{start:020d}"
 
 
 def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
-    """List the start offsets of a directory's files, ascending.
+    """List the start offsets of the files in a directory, in ascending order.
 
-    An empty file is what a crash leaves between making a file and giving it its length, or a loss
-    of power of a file that was never synced: the last is removed, one before it gets its length
-    back and holds nothing. Names that are no numbers are not the store's and are left alone.
+    An empty file remains when a crash comes between creating a file and setting its length, or when
+    a file was never synced before a loss of power. If it is the last file, it is removed; otherwise
+    it gets its length back and contains only zeros. Names that are not numbers do not belong to the
+    store and are left alone.
 
-    :param file_size: length every file must have, bytes.
+    :param file_size: the length that every file must have, in bytes.
     :raises StoreDamaged: when a file has another length or files are missing in between.
     """
     starts: list[int] = []
@@ -47,8 +49,8 @@ def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
             size = file_size
         if size != file_size:
             raise StoreDamaged(
-                f"{path} has {size} bytes, the settings say {file_size}: it was written with "
-                "another file size, or it was cut"
+                f"{path} has {size} bytes, but the settings require {file_size}: it was written "
+                "with another file size, or it was truncated"
             )
         starts.append(int(name))
     for before, after in pairwise(starts):
@@ -58,9 +60,9 @@ def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
 
 
 def sync_parents(io: IStoreIO, path: str) -> None:
-    """Make it durable that a path is there, whichever directories had to be made for it.
+    """Make the existence of a path durable, including all directories that lead to it.
 
-    A directory that may not be read was not made by this process and is left out.
+    A directory that cannot be read was not made by this process and is skipped.
     """
     while path not in ("", "/"):
         path = path.rpartition("/")[0]
@@ -71,8 +73,8 @@ def sync_parents(io: IStoreIO, path: str) -> None:
 class OpenFiles:
     """The open files, up to a limit: the least recently used one is closed for the next.
 
-    :param open_max: files that stay open.
-    :param on_close: told the path of each file that is closed.
+    :param open_max: the number of files that stay open.
+    :param on_close: called with the path of each file that is closed.
     """
 
     def __init__(
@@ -83,11 +85,11 @@ class OpenFiles:
         self._open_max = open_max
         self._on_close = on_close
         self._files: OrderedDict[str, IStoreFile] = OrderedDict()
-        #: Paths a thread is working on: they stay open.
+        #: The paths that a thread is working on, which stay open.
         self.pinned: set[str] = set()
 
     def open(self, path: str) -> IStoreFile:
-        """Open a file that exists, or find it open."""
+        """Return the open file of a path, opening it if necessary. The file must exist."""
         file = self._files.get(path)
         if file is None:
             return self._keep(path, self._io.open_file(path))
@@ -95,17 +97,17 @@ class OpenFiles:
         return file
 
     def allocate(self, path: str, size: int) -> IStoreFile:
-        """Make a file of this length, or open it when it exists."""
+        """Create a file of this length, or open it when it exists."""
         return self._files.get(path) or self._keep(path, self._io.allocate(path, size))
 
     def close(self, path: str) -> None:
-        """Close a file if it is open; before it is removed or cut."""
+        """Close a file if it is open. Call this before the file is removed or truncated."""
         file = self.take(path)
         if file is not None:
             file.close()
 
     def take(self, path: str) -> IStoreFile | None:
-        """Hand a file over, if it is open, to be closed elsewhere; it counts as closed here."""
+        """Hand an open file to the caller, who must close it; it no longer counts as open here."""
         file = self._files.pop(path, None)
         if file is not None and self._on_close is not None:
             self._on_close(path)
@@ -120,13 +122,13 @@ class OpenFiles:
         return len(self._files)
 
     def __iter__(self) -> Iterator[tuple[str, IStoreFile]]:
-        """The path of each file that is open, and the file."""
+        """Iterate over the open files: (path, file)."""
         return iter(self._files.items())
 
     def _keep(self, path: str, file: IStoreFile) -> IStoreFile:
-        """Enter a file that was opened, closing others beyond the limit."""
+        """Add an opened file, closing others beyond the limit."""
         self._files[path] = file
-        # Each is looked at once at the most: all may be pinned.
+        # Examine each file at most once, because all of them may be pinned.
         for _ in range(len(self._files)):
             if len(self._files) <= self._open_max:
                 break

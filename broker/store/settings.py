@@ -12,7 +12,7 @@ from twistmq.broker.errors import SettingsError
 
 __all__ = ["WHOLE_ENTRIES", "StoreSettingFault", "StoreSettings"]
 
-#: File sizes that must be multiples of an entry's, and the entry's size in bytes.
+#: The settings that must be multiples of the size of an entry, and that size in bytes.
 WHOLE_ENTRIES = {
     "mapped_file_size_consume_queue": QUEUE_ENTRY_SIZE_BYTES,
     "mapper_file_size_batch_consume_queue": BATCH_QUEUE_ENTRY_SIZE_BYTES,
@@ -25,10 +25,10 @@ _MAY_BE_ZERO = frozenset({
 
 
 class StoreSettingFault(SettingsError):
-    """A value the store does not take.
+    """A value that the store does not accept.
 
     :param field: the field of :class:`StoreSettings`.
-    :param why: what follows "the value".
+    :param why: the part of the text that follows "the value".
     """
 
     def __init__(self, field: str, value: object, why: str) -> None:
@@ -39,18 +39,18 @@ class StoreSettingFault(SettingsError):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Settings of one store. Sizes in bytes, times in ms, ratios in percent."""
+    """The settings of one store. Sizes are in bytes, times in ms, ratios in percent."""
 
     store_path_root_dir: str
-    #: Empty: ``commitlog`` under the root.
+    #: An empty value stands for ``commitlog`` under the root.
     store_path_commit_log: str = ""
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 300_000 * QUEUE_ENTRY_SIZE_BYTES
     mapper_file_size_batch_consume_queue: int = 300_000 * BATCH_QUEUE_ENTRY_SIZE_BYTES
-    #: Whether queue entries get a unit in a file of its own, with store time and filter bitmap.
+    #: Whether queue entries get a unit in a separate file, with store time and filter bitmap.
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
-    #: Bits that a unit's bitmap is expected to have.
+    #: The expected number of bits in the bitmap of a unit.
     bit_map_length_consume_queue_ext: int = 112
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
@@ -61,7 +61,7 @@ class StoreSettings:
     max_index_num: int = 20_000_000
     message_index_enable: bool = True
     message_index_safe: bool = False
-    #: ASYNC_FLUSH or SYNC_FLUSH.
+    #: Either ASYNC_FLUSH or SYNC_FLUSH.
     flush_disk_type: str = "ASYNC_FLUSH"
     sync_flush_timeout: int = 5_000
     flush_interval_commit_log: int = 500
@@ -69,7 +69,7 @@ class StoreSettings:
     flush_commit_log_thorough_interval: int = 10_000
     flush_interval_consume_queue: int = 1_000
     flush_consume_queue_thorough_interval: int = 60_000
-    #: Of a message's body; topic and properties come on top.
+    #: The limit for the body of a message; topic and properties are not included.
     max_message_size: int = 4 * 1024 * 1024
     max_filter_message_size: int = 16_000
     max_transfer_bytes_on_message_in_memory: int = 256 * 1024
@@ -81,7 +81,7 @@ class StoreSettings:
     check_crc_on_recover: bool = True
     #: Hours of the day, 0 to 23, separated by semicolons.
     delete_when: str = "04"
-    #: Hours since a commit-log file was written to last.
+    #: The number of hours since the last write to a commit-log file.
     file_reserved_time: int = 72
     disk_max_used_space_ratio: int = 75
     disk_space_clean_forcibly_ratio: int = 85
@@ -100,7 +100,7 @@ class StoreSettings:
                 raise self._fault(field.name, "must be positive")
         if not self.store_path_root_dir.startswith("/"):
             raise self._fault("store_path_root_dir", "is not an absolute path")
-        # The folder under the root is one, whatever its name.
+        # The default folder under the root is one folder, even if its name contains a comma.
         if ("," in self.store_path_commit_log
                 and self.store_path_commit_log != self.path("commitlog")):
             # Differs from Apache, whose files go to the folders in turn.
@@ -119,53 +119,56 @@ class StoreSettings:
 
     @property
     def light_queues(self) -> bool:
-        """Whether messages enter the light queues they name. Apache has a switch for each half."""
+        """Whether messages enter the light queues that they name. Apache has a switch for each
+        half."""
         return self.enable_lmq and self.enable_multi_dispatch
 
     @property
     def sync_flush(self) -> bool:
-        """Whether a send is answered only when its message is on disk."""
+        """Whether a send is answered only after its message is on disk."""
         return self.flush_disk_type == "SYNC_FLUSH"
 
     @property
     def sync_flush_timeout_ms(self) -> int:
-        """How long an answer may wait for that, in ms."""
+        """How long the answer may wait for that, in ms."""
         return self.sync_flush_timeout
 
     @property
     def delete_hours(self) -> frozenset[int]:
-        """The hours of the day at which expired files are removed; -1 stands for no hour."""
+        """The hours of the day at which expired files are removed; -1 stands for a bad value."""
         hours = (hour.strip() for hour in self.delete_when.rstrip(";").split(";"))
         return frozenset(int(hour) if hour.isdecimal() else -1 for hour in hours)
 
     @property
     def max_used_ratio(self) -> float:
-        """Used part of a disk from which expired files are removed at any hour, 0.0 to 1.0.
+        """The used fraction of a disk above which expired files are removed at any hour, 0.0 to
+        1.0.
 
-        It and the next two have bounds. Source: getDiskMaxUsedSpaceRatio, CleanCommitLogService.
+        This ratio and the next two have bounds. Source: getDiskMaxUsedSpaceRatio,
+        CleanCommitLogService.
         """
         return _between(10, self.disk_max_used_space_ratio, 95)
 
     @property
     def clean_forcibly_ratio(self) -> float:
-        """Used part of a disk from which files are removed whatever their age, 0.0 to 1.0."""
+        """The used fraction of a disk above which files of any age are removed, 0.0 to 1.0."""
         return _between(30, self.disk_space_clean_forcibly_ratio, 85)
 
     @property
     def warning_ratio(self) -> float:
-        """Used part of a disk from which messages are refused, 0.0 to 1.0."""
+        """The used fraction of a disk above which messages are refused, 0.0 to 1.0."""
         return _between(35, self.disk_space_warning_level_ratio, 90)
 
     @property
     def commit_log_path(self) -> str:
-        """Directory of the commit log."""
+        """The directory of the commit log."""
         return self.store_path_commit_log or self.path("commitlog")
 
     def path(self, *names: str) -> str:
-        """Join names to the root directory."""
+        """Append names to the root directory."""
         return "/".join((self.store_path_root_dir.rstrip("/"), *names))
 
 
 def _between(least: int, percent: int, most: int) -> float:
-    """A percentage within bounds, as a part of one."""
+    """Return a percentage, limited to bounds, as a fraction."""
     return max(least, min(percent, most)) / 100

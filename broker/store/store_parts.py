@@ -1,6 +1,6 @@
-"""The parts of a message store, made and joined.
+"""The parts of a message store, and how they are connected.
 
-Each part knows the others that it uses; the store itself only leads them.
+Each part knows the parts that it uses; the store itself only coordinates them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ InThread = Callable[[Callable[[], None]], Deferred[None]]
 
 
 def disk_ratios(io: IStoreIO, settings: StoreSettings) -> tuple[float, float]:
-    """Used parts of the disks of commit log and queues, 0.0 to 1.0; -1.0: not to be told."""
-    # The queues' own directory is there once the first entries were written.
+    """Return the used fractions, 0.0 to 1.0, of the disks of log and queues; -1.0 if unknown."""
+    # The directory of the queues does not exist before the first entries are written.
     return (io.disk_used_ratio(settings.commit_log_path),
             io.disk_used_ratio(settings.store_path_root_dir))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """The parts of one store. ``index`` and ``warmer`` are None where the settings say so."""
+    """The parts of one store. ``index`` and ``warmer`` are None if the settings disable them."""
 
     commit_log: CommitLog
     queues: QueueTable
@@ -60,7 +60,7 @@ class StoreParts:
         cls, settings: StoreSettings, io: IStoreIO, now_ms: Callable[[], int],
         in_thread: InThread, run_sync: RunSync | None, steady_ms: Callable[[], int],
     ) -> StoreParts:
-        """Make the parts; see ``MessageStore`` for the parameters."""
+        """Create the parts; see ``MessageStore`` for the parameters."""
         log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log,
                         settings.sync_flush)
         queues = QueueTable(
@@ -68,7 +68,7 @@ class StoreParts:
             settings.path("batchconsumequeue"), settings.mapper_file_size_batch_consume_queue)
         checkpoint = CheckpointFile(io, settings.path("checkpoint"), in_thread)
         if run_sync is None or not settings.sync_flush:
-            # An interval's worth of messages takes its time to reach the disk.
+            # A sync of a whole interval of messages takes long enough to need a thread.
             run_sync = _on_a_thread(in_thread)
         flush = CommitFlush(log, settings, run_sync, checkpoint.log_is_durable)
         index = _make_index(settings, io, now_ms, in_thread, log, flush, checkpoint)

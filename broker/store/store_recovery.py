@@ -1,4 +1,4 @@
-"""Recovery of a whole store: where the log ends, what queues and index lack or have too much of.
+"""Recovery of a whole store: the end of the log, and missing or excess entries of queues and index.
 
 Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormally @5.3.3.
 """
@@ -30,21 +30,21 @@ from twistmq.protocol.record import MessageRecord, StoredMessage
 
 __all__ = ["StoreRecovery", "require_commit_log"]
 
-#: Records entered at a time.
+#: The number of records entered at a time.
 _BATCH_COUNT = 512
 
 
 def require_commit_log(
     io: IStoreIO, settings: StoreSettings, checkpoint: Checkpoint, crashed: bool
 ) -> None:
-    """Refuse a store that lacks its whole commit log, before anything of it is changed.
+    """Refuse a store whose whole commit log is missing, before anything in it is changed.
 
-    Differs from Apache, whose broker removes the queues then and starts over. A log whose old files
-    were removed has the newest; a new store has nothing that tells of messages. After a crash it
-    takes a checkpoint to know that the log ever was on disk.
+    Differs from Apache, whose broker then removes the queues and starts over. A log whose old files
+    were removed still has the newest one, and a new store has no other files that refer to
+    messages. After a crash, only a checkpoint proves that the log was ever on disk.
 
     :param crashed: whether the last stop was not clean.
-    :raises StoreDamaged: when other files tell of messages; the text says which, and what to do.
+    :raises StoreDamaged: when other files refer to messages; the text names them and a remedy.
     """
     directory = settings.commit_log_path
     if any(name.isdecimal() and io.file_size(f"{directory}/{name}")
@@ -63,12 +63,12 @@ def require_commit_log(
         raise StoreDamaged(
             f"the commit log {directory} has no file, but its messages are told of under "
             f"{settings.store_path_root_dir}: {', '.join(telling)}. Bring the folder back, or set "
-            "storePathCommitLog to where it is. To give the messages up, remove these and "
+            "storePathCommitLog to its path. To discard the messages, remove these files and "
             "start again")
 
 
 def _has_queue_files(io: IStoreIO, directory: str) -> bool:
-    """Whether any queue in a directory of queues has a file."""
+    """Return whether any queue in a directory of queues has a file."""
     return any(
         name.isdecimal()
         for topic, queue_id in list_queues(io, directory)
@@ -76,7 +76,7 @@ def _has_queue_files(io: IStoreIO, directory: str) -> bool:
 
 
 def _has_index_items(io: IStoreIO, directory: str) -> bool:
-    """Whether any index file has items; a crash may leave one without."""
+    """Return whether any index file has items; a crash may leave one without items."""
     for name in io.list_directory(directory):
         if name.isdecimal():
             file = io.open_file(f"{directory}/{name}")
@@ -110,17 +110,17 @@ class StoreRecovery:
         self._index = index
         self._dispatch = dispatch
         self._crashed = crashed
-        #: Store time in ms of the newest message that is surely durable.
+        #: The store time of the newest message that is certainly durable, in ms.
         self._durable_ms = 0
-        #: Up to here the log is read.
+        #: The log has been read up to this offset.
         self._end = 0
-        #: Records that are to be entered.
+        #: The records that wait to be entered.
         self._batch: list[MessageRecord] = []
 
     def run(self, checkpoint: Checkpoint) -> int:
-        """Find the end of the log, add missing entries to queues and index, remove excess ones.
+        """Find the end of the log, add missing entries to queues and index, and remove excess ones.
 
-        :returns: place in the log; entries of messages before it are durable.
+        :returns: a commit-log offset; the entries of messages before it are durable.
         """
         log, queues = self._log, self._queues
         self._durable_ms = checkpoint.physic_msg_timestamp
@@ -139,7 +139,8 @@ class StoreRecovery:
             log.limit_flushed(start)
         furthest = queues.furthest()
         if furthest is not None and furthest.max_physical > end:
-            # After a loss of power that may be; else files were removed, or bytes in them.
+            # This may happen after a loss of power; otherwise files, or bytes in them, were
+            # removed.
             self.log.error("the commit log ends at {end}, but consume queues have entries up to "
                            "{place}: entries without a message are removed",
                            end=end, place=furthest.max_physical)
@@ -152,19 +153,20 @@ class StoreRecovery:
         return start
 
     def _remove_queues(self) -> None:
-        """Start over where the log was never on disk; see :func:`require_commit_log`."""
+        """Start over when the log was never on disk; see :func:`require_commit_log`."""
         queues = self._queues
         if any(True for _ in queues):
             self.log.warn("nothing of the commit log was on disk before the crash: its consume "
                           "queues are removed")
         for topic in list(queues.by_topic):
             queues.destroy(topic)
-        # One that was killed here removed some whose names a loss of power would bring back.
+        # If an earlier start was killed here, a loss of power could bring back the names that it
+        # removed.
         queues.files.unsynced |= {queues.files.directory, queues.batch_files.directory}
         queues.sync_job()()
 
     def _start(self, checkpoint: Checkpoint) -> int:
-        """The offset from which to read the log."""
+        """Return the offset from which to read the log."""
         if not self._crashed:
             return start_after_stop(self._log, self._newest_entry_end())
         start = start_after_crash(
@@ -177,7 +179,7 @@ class StoreRecovery:
         return start
 
     def _newest_entry_end(self) -> int:
-        """The offset behind the newest message of any queue, if that message exists."""
+        """Return the offset after the newest message of any queue, if that message exists."""
         log = self._log
         queue = self._queues.furthest()
         if queue is None or queue.max_physical < 0:
@@ -186,12 +188,12 @@ class StoreRecovery:
         record = None if entry is None else log.read_record(entry[0])
         if record is not None and entry is not None and len(record) == entry[1]:
             return queue.max_physical
-        # The queue points nowhere: look at the whole file.
+        # The entry does not match a record, so read the whole file.
         place = min(queue.max_physical, log.max_offset - 1)
         return max(0, place - place % log.file_size)
 
     def _replay(self, start: int, entries: EntryCheck | None) -> None:
-        """Read the log to its end and enter what is missing.
+        """Read the log to its end and enter the missing records.
 
         :param entries: None after a clean stop.
         """
@@ -211,18 +213,18 @@ class StoreRecovery:
         self._enter()
 
     def _read_to(self, end: int, store_ms: int) -> None:
-        """Note that all is entered, or about to be, up to the end of a record."""
+        """Note that all records up to this end are entered, or about to be."""
         self._end = end
         self._log.last_store_timestamp = self._dispatch.timestamp = store_ms
 
     def _passing(self, entries: EntryCheck | None) -> Pass | None:
-        """Make what passes records that need no look; None when each needs one."""
+        """Return the function that skips records that need no decoding; None if each needs it."""
         if entries is None or self._dispatch.filter is not None:
             return None
         check_crc = self._settings.check_crc_on_recover
 
         def pass_some(chunk: bytes, at: int, offset: int) -> int:
-            # The index gets what it lacks in order.
+            # The index must receive its missing items in order.
             self._enter()
             size, store_ms = entries.skip_indexed_records(chunk, at, offset, check_crc, self._index)
             if size:
@@ -232,7 +234,7 @@ class StoreRecovery:
         return pass_some
 
     def _is_entered(self, message: StoredMessage) -> bool:
-        """Whether queue and index have a message already; most have, and this costs less."""
+        """Return whether queue and index already contain a message, as in most cases."""
         if self._index is not None and message.physical_offset >= self._index.end_physical:
             return False
         end = message.physical_offset + message.size
@@ -241,14 +243,14 @@ class StoreRecovery:
         return self._has_entry(message.topic, message.queue_id, message.queue_offset, end)
 
     def _has_entry(self, topic: str, queue_id: int, queue_offset: int, end: int) -> bool:
-        """Whether a queue has the entry of a message that ends here in the log."""
+        """Return whether a queue has the entry of a message that ends at this commit-log offset."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return False
         return queue_offset < queue.max_offset and end <= queue.max_physical
 
     def _enter(self) -> None:
-        """Enter the records that wait; they may be entered in part."""
+        """Enter the waiting records, some of which may have been entered in part."""
         records, self._batch = self._batch, []
         if records:
             self._dispatch.enter(records)

@@ -1,7 +1,7 @@
-"""Counts of the store for tools: messages put and got, how long it took, rates.
+"""Statistics of the store for tools: messages stored and read, durations and rates.
 
-The names and the text of the figures are those `mqadmin brokerStatus` prints. Rates are made of a
-sample each second; the owner of the store calls ``sample``.
+The names and the text of the figures are those that `mqadmin brokerStatus` prints. Rates are
+computed from one sample per second; the owner of the store calls ``sample``.
 
 Source: StoreStatsService @5.3.3.
 """
@@ -14,27 +14,27 @@ from typing import Final
 
 __all__ = ["StoreStats"]
 
-#: Upper ends of the time classes in ms, exclusive, and what the tools call them.
+#: The exclusive upper ends of the time classes in ms, and the names that tools use for them.
 _CLASS_ENDS_MS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000)
 _CLASS_NAMES: Final = (
     "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]",
     "[500ms~1s]", "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )
-#: Upper ends of the finer classes percentiles are made of, in ms.
+#: The upper ends of the finer classes from which percentiles are computed, in ms.
 _FINE_ENDS_MS: Final = (
     *range(1, 21), *range(22, 51, 2), *range(55, 101, 5), *range(110, 201, 10),
     *range(250, 501, 50), *range(600, 1001, 100), *range(2000, 10001, 1000),
 )
-#: Samples kept: ten minutes of one a second, and the one before.
+#: The number of samples kept: ten minutes at one sample per second, and the previous one.
 _SAMPLES_MAX: Final = 601
-#: Windows of the rates, in samples.
+#: The windows of the rates, in samples.
 _WINDOWS: Final = (10, 60, 600)
-#: Samples after which the time classes start over.
+#: The number of samples after which the time classes start over.
 _CLASS_SAMPLES: Final = 60
 
 
 class StoreStats:
-    """Counts since the store was made."""
+    """The statistics since the store was created."""
 
     __slots__ = (
         "_class_samples", "_classes", "_fine", "_last_classes", "_last_fine", "_samples",
@@ -44,14 +44,16 @@ class StoreStats:
 
     def __init__(self, now_ms: int) -> None:
         self.boot_ms = now_ms
-        #: Messages stored, their bytes as stored, appends that failed, longest append in ms.
+        #: The number of stored messages, their size in the log, the number of failed appends, and
+        #: the longest append in ms.
         self.put_messages = 0
         self.put_size = 0
         self.put_failed = 0
         self.put_time_max_ms = 0
-        #: The longest append since who watches for slow ones set it to 0.
+        #: The longest append in ms since the watcher of slow appends set this value to 0.
         self.slow_put_ms = 0
-        #: Reads that found something and that did not, messages they returned, longest in ms.
+        #: The number of reads that found messages and of reads that did not, the number of messages
+        #: returned, and the longest read in ms.
         self.get_found = 0
         self.get_miss = 0
         self.transferred = 0
@@ -65,7 +67,7 @@ class StoreStats:
         self._samples: deque[tuple[int, int, int, int, int]] = deque(maxlen=_SAMPLES_MAX)
 
     def put(self, count: int, size: int, elapsed_ms: int) -> None:
-        """Count an append of ``count`` messages, ``size`` bytes."""
+        """Count an append of ``count`` messages and ``size`` bytes."""
         self.put_messages += count
         self.put_size += size
         if elapsed_ms <= 0:
@@ -89,7 +91,7 @@ class StoreStats:
             self.get_time_max_ms = elapsed_ms
 
     def sample(self, now_ms: int) -> None:
-        """Take the sample of a second."""
+        """Take the sample of one second."""
         self._samples.append(
             (now_ms, self.put_messages, self.get_found, self.get_miss, self.transferred)
         )
@@ -101,7 +103,7 @@ class StoreStats:
             self._fine = [0] * (len(_FINE_ENDS_MS) + 1)
 
     def runtime_info(self, now_ms: int) -> dict[str, str]:
-        """List the figures under the names of the tools."""
+        """Return the figures under the names that tools use."""
         total = self.put_messages or 1
         return {
             "bootTimestamp": str(self.boot_ms),
@@ -124,16 +126,16 @@ class StoreStats:
         }
 
     def _distribution(self) -> str:
-        """Messages by how long their append took, of the last whole minute and this one."""
+        """The number of messages by append time, for the previous and the current minute."""
         counts = [a + b for a, b in zip(self._last_classes, self._classes, strict=True)]
         return " ".join(
             f"{name}:{count}" for name, count in zip(_CLASS_NAMES, counts, strict=True)
         )
 
     def _rates(self, *columns: int, unknown: str = "") -> str:
-        """Rates a second over each window, apart by blanks.
+        """The rates per second over each window, separated by blanks.
 
-        :param unknown: stands for a window that is not full yet.
+        :param unknown: the text for a window that is not full yet.
         """
         rates = []
         for window in _WINDOWS:
@@ -146,7 +148,7 @@ class StoreStats:
         return " ".join(rates)
 
     def _percentile(self, part: float) -> float:
-        """Time in ms that this part of the appends did not exceed."""
+        """Return the time in ms that this fraction of the appends did not exceed."""
         counts = [a + b for a, b in zip(self._last_fine, self._fine, strict=True)]
         wanted = sum(counts) * part
         seen = 0
@@ -158,7 +160,7 @@ class StoreStats:
 
 
 def _format_runtime(elapsed_ms: int) -> str:
-    """Say how long, as the tools expect it."""
+    """Format a duration as the tools expect it."""
     seconds, _ = divmod(elapsed_ms, 1000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

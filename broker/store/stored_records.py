@@ -1,4 +1,4 @@
-"""Records that are read back from the log, as they are entered into queues and index once more.
+"""Reading records back from the log, to enter them into queues and index again.
 
 Leaf module: typed, so that mypyc compiles it. A slave reads every record of its master this way.
 
@@ -28,9 +28,9 @@ from twistmq.protocol.record import (
 
 __all__ = ["TagsCode", "may_be_torn", "message_count", "record_of", "take_records"]
 
-#: Gives the number that stands in the queue entry of a record that has its places.
+#: Computes the tags code in the queue entry of a record that has its offsets.
 TagsCode = Callable[[MessageRecord], int]
-#: No property of a record that is stored asks for anything.
+#: Stored records are not checked for properties that request an action.
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
@@ -44,12 +44,12 @@ def take_records(
     dispatch_filter: Callable[[MessageRecord], bool] | None,
     tags_codes: Mapping[str, TagsCode],
 ) -> int:
-    """Append whole records to ``records``, up to the first of which anything is in doubt.
+    """Append whole records to ``records``, up to the first one that is in any way unusual.
 
-    :param chunk: bytes of the log; at byte ``at`` of it is place ``offset`` of the log.
-    :param end: records that go beyond this place are not taken.
-    :param enough: no more are taken from this place on.
-    :returns: the bytes that were taken.
+    :param chunk: bytes of the log; byte ``at`` of it is at commit-log offset ``offset``.
+    :param end: records that extend beyond this offset are not taken.
+    :param enough: no records are taken from this offset on.
+    :returns: the number of bytes taken.
     """
     begin = offset
     topic = ""
@@ -88,11 +88,11 @@ def take_records(
 def _usual_record(
     fixed: tuple[Any, ...], chunk: bytes, body_end: int, properties: int, end: int, topic: str
 ) -> MessageRecord | None:
-    """Make the record of a plain message.
+    """Rebuild the record of a plain message.
 
-    :param fixed: what ``usual_record`` found, as ``body_end`` and ``end``.
-    :param properties: where they begin in the chunk.
-    :returns: None when ``record_of`` has to look at it.
+    :param fixed: the result of ``usual_record``, like ``body_end`` and ``end``.
+    :param properties: the position of the properties in the chunk.
+    :returns: None when ``record_of`` has to decode it.
     """
     sys_flag: int = fixed[7]
     body_length: int = fixed[14]
@@ -118,12 +118,12 @@ def _usual_record(
 
 
 def may_be_torn(message: StoredMessage) -> bool:
-    """Whether a record ends as one that was written in part."""
+    """Return whether a record ends like one that was written only in part."""
     return (message.properties or message.topic).endswith("\0")
 
 
 def message_count(sys_flag: int, properties: str) -> int:
-    """How many messages a stored record is; what cannot be is taken for one."""
+    """Return the number of messages in a stored record; an invalid count is taken as 1."""
     if not sys_flag & SYS_INNER_BATCH:
         return 1
     text = parse_properties(properties).get(INNER_NUM, "")
@@ -136,7 +136,7 @@ def record_of(
     dispatch_filter: Callable[[MessageRecord], bool] | None,
     tags_codes: Mapping[str, TagsCode],
 ) -> MessageRecord:
-    """Make the record that the sender of a stored message appended, to dispatch it again."""
+    """Rebuild the record that was appended for a stored message, to dispatch it again."""
     record = record_again(message, parse_properties(message.properties))
     record.message_count = message_count(message.sys_flag, message.properties)
     record.queue_offset = message.queue_offset

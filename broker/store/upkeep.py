@@ -1,8 +1,8 @@
 """The periodic work of a running store, in steps of a few milliseconds.
 
-Entries of queues are written when there are many and made durable each minute; the index is made
-durable in rounds; the checkpoint follows what is durable. All of it can be made again from the
-commit log, which is why it may wait.
+Queue entries are written when many of them wait, and are made durable every minute; the index is
+made durable in rounds; the checkpoint follows the durable state. All this data can be rebuilt from
+the commit log, so its writing may be delayed.
 
 Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addScheduleTask @5.3.3.
 """
@@ -38,9 +38,10 @@ from twistmq.protocol.run_to_completion import run_to_completion
 
 __all__ = ["Upkeep"]
 
-#: Tails written between two looks at the clock: making as many new files takes about 5 ms.
+#: The number of tails written between two checks of the clock; creating as many new files takes
+#: about 5 ms.
 _TAILS_AT_ONCE = 10
-#: Ms before an index that could not be written is tried again, however much of it waits.
+#: The delay before a failed write of the index is retried, however much of it waits, in ms.
 _INDEX_RETRY_MS = 1_000
 
 
@@ -48,10 +49,10 @@ class Upkeep:
     """The periodic work of one store.
 
     :param index: None when messages are not indexed.
-    :param dispatched: gives the store time in ms of the newest dispatched message, and up to where
-        the commit log is dispatched.
-    :param compare: compares the entries of a part of the log, (begin, end), a little a step; it
-        raises StoreError when one is wrong.
+    :param dispatched: returns the store time in ms of the newest dispatched message, and the offset
+        up to which the commit log is dispatched.
+    :param compare: compares the queue entries of a range of the log, (begin, end), in small steps;
+        it raises StoreError when an entry is wrong.
     """
 
     log = Logger()
@@ -75,39 +76,40 @@ class Upkeep:
         self._dispatched = dispatched
         self._compare = compare
         self._now_ms = now_ms
-        #: Up to here in the commit log a loss of power loses no entry of a queue.
+        #: A loss of power loses no queue entry of messages before this commit-log offset.
         self.synced_offset = 0
-        #: Entries of messages before this place were durable when the store was opened.
+        #: Entries of messages before this offset were durable when the store was opened.
         self.durable_offset = 0
-        #: The part of the log that the tails being written cover; None: not all are written.
+        #: The range of the log that the tails being written cover; None when not all tails are
+        #: written.
         self._covered: tuple[int, int] | None = None
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._sync_lock = DeferredLock()
-        #: Errors that go on, by what cannot be written.
+        #: The current errors, by the part that cannot be written.
         self._faults: dict[str, str] = {}
         self._index_retry_ms = 0
-        #: Rounds of the index when it was looked at last.
+        #: The number of index rounds at the last check.
         self._index_rounds = 0
-        #: Paths whose sync failed, and up to where in the log their entries go.
+        #: The paths whose sync failed, and the commit-log offset up to which their entries reach.
         self._lost: set[str] = set()
         self._lost_end = 0
-        #: They are being written again.
+        #: The generator that rewrites them.
         self._rewriting: Iterator[None] | None = None
-        #: Whether some are gone: the next start makes them again.
+        #: Whether some entries are lost, so that only the next start can rebuild them.
         self._gone = False
 
     def begin(self, now_ms: int, at_once: bool = False) -> None:
         """Start all intervals.
 
-        :param at_once: queues and index are made durable by the first steps. After a recovery:
-            a broker that is killed soon again would leave the next one to enter them again.
+        :param at_once: make queues and index durable in the first steps. This is used after a
+            recovery: if the broker were killed soon, the next start would have to repeat the work.
         """
         self._tails_ms = self._checkpoint_ms = now_ms
         self._thorough_ms = self._index_ms = 0 if at_once else now_ms
 
     def step(self, now_ms: int) -> None:
-        """Do a little of what is due; failures of the disk are logged and tried again."""
+        """Do a part of the work that is due; disk failures are logged and retried."""
         try:
             self._step_tails(now_ms)
         except (StoreError, OSError) as error:
@@ -125,7 +127,8 @@ class Upkeep:
             self._save()
 
     def _step_tails(self, now_ms: int) -> None:
-        """Write some tails; when all are written, sync them if a minute is over, or much came."""
+        """Write some tails. Once all are written, sync them every minute, or earlier after heavy
+        traffic."""
         settings = self.settings
         queues = self._queues
         if not self._writing_tails:
@@ -156,7 +159,7 @@ class Upkeep:
                 self._rewriting = self._rewrite(*self._covered)
 
     def _has_much_to_sync(self) -> bool:
-        """Whether a start after a crash would read much of the log, and few syncs change that."""
+        """Return whether a recovery would read much of the log, and few syncs would avoid that."""
         return (self._dispatched()[1] - self.synced_offset >= QUEUE_SYNC_LOG_BYTES
                 and self._queues.unsynced_count <= QUEUE_SYNC_FILES_MAX)
 
@@ -165,7 +168,7 @@ class Upkeep:
         self.sync_queues(timestamp, offset, again).addCallbacks(self._save, self._not_synced)
 
     def _step_rewriting(self, now_ms: int) -> None:
-        """Go on with what failed syncs left, until the time of a step is over."""
+        """Continue the rewriting after failed syncs until the time of a step is over."""
         try:
             while self._rewriting is not None:
                 next(self._rewriting)
@@ -179,21 +182,21 @@ class Upkeep:
             self.log.error("consume-queue entries cannot be rewritten: {error}", error=error)
 
     def _rewrite(self, timestamp: int, offset: int) -> Iterator[None]:
-        """Write again what a sync could not, if it is all there, and sync it.
+        """Rewrite the data that a sync could not write, if it is intact, and sync it.
 
-        :raises StoreDamaged: when an entry is gone.
-        :raises StoreFull, OSError: when the disk is full or fails; to be tried again.
+        :raises StoreDamaged: when an entry is lost.
+        :raises StoreFull, OSError: when the disk is full or fails; the caller tries again later.
         """
         lost = yield from self._write_again()
         self._sync_and_save(timestamp, offset, lost)
 
     def _write_again(self) -> Generator[None, None, frozenset[str]]:
-        """Compare what a sync could not write with the log, and write it again; a little a step.
+        """Compare the data of failed syncs with the log and rewrite it, in small steps.
 
-        The kernel may take data for written that it could not write: a sync alone would prove
-        nothing.
+        The kernel may mark data as written although it could not write it, so another sync alone
+        would prove nothing.
 
-        :returns: the paths that are to be synced now.
+        :returns: the paths that must now be synced.
         :raises StoreDamaged, StoreFull, OSError: see :meth:`_rewrite`.
         """
         lost = frozenset(self._lost)
@@ -204,7 +207,10 @@ class Upkeep:
         return lost
 
     def _write_some(self, began_ms: int) -> bool:
-        """Write tails until the time of a step is over; whether none is left."""
+        """Write tails until the time of a step is over.
+
+        :returns: whether all tails are written.
+        """
         is_urgent = self._queues.tail_bytes >= QUEUE_TAILS_URGENT_BYTES
         step_ms = FLUSH_URGENT_STEP_MS if is_urgent else FLUSH_STEP_MS
         count_max = FLUSH_STEP_TAILS_MAX * step_ms // FLUSH_STEP_MS
@@ -218,11 +224,11 @@ class Upkeep:
     def sync_queues(
         self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
     ) -> Deferred[None]:
-        """Make every written entry durable, one sync after the other.
+        """Make every written entry durable; only one such sync runs at a time.
 
-        :param timestamp: the entries of all messages up to this store time are written, ms.
-        :param offset: those are the messages before this place of the commit log.
-        :param again: what syncs before could not write, and was written again.
+        :param timestamp: the entries of all messages up to this store time are written, in ms.
+        :param offset: the end of these messages in the commit log.
+        :param again: the paths of earlier failed syncs that have been rewritten.
         """
         return self._sync_lock.run(self._sync_queues, timestamp, offset, again)
 
@@ -245,7 +251,7 @@ class Upkeep:
                     "is restarted",
                     error=result.value, offset=self.synced_offset)
             self._lost |= job.paths
-            # It may have met entries that were written while it ran.
+            # It may have included entries that were written while it ran.
             self._lost_end = self._dispatched()[1]
             return result
         if again:
@@ -257,7 +263,7 @@ class Upkeep:
         return None
 
     def _step_index(self, now_ms: int) -> None:
-        """Go on with a round of the index, or begin one when it is due."""
+        """Continue a round of the index, or begin one when it is due."""
         index = self._index
         if index is None or 0 <= self._index_retry_ms - now_ms <= _INDEX_RETRY_MS:
             return
@@ -271,9 +277,10 @@ class Upkeep:
             self._well("the index")
 
     def _fault(self, part: str, error: BaseException) -> None:
-        """Log that a part cannot be written, once until it can be again.
+        """Log that a part cannot be written, once until it can be written again.
 
-        A full disk stays full for many rounds; parts that fail for one reason need one line.
+        A full disk stays full for many rounds, and parts that fail for the same reason need one
+        line.
         """
         text = str(error)
         if part not in self._faults and text not in self._faults.values():
@@ -282,7 +289,7 @@ class Upkeep:
         self._faults[part] = text
 
     def _well(self, part: str) -> None:
-        """A part was written."""
+        """Note that a part was written."""
         if self._faults.pop(part, None) is not None:
             self.log.info("{part} can be written again", part=part)
 
@@ -300,31 +307,31 @@ class Upkeep:
             self._fault(part, failure.value)
 
     def _not_synced(self, failure: Failure) -> None:
-        """The result of a sync is logged by :meth:`_synced`."""
+        """Log an unexpected error; :meth:`_synced` logs the errors of the disk."""
         if failure.check(StoreError, OSError) is None:
             self.log.failure("consume queues cannot be synced", failure=failure)
 
     async def settle(self) -> None:
-        """Wait until no sync is under way, and begin what steps do from the beginning."""
+        """Wait until no sync is running, and restart the work of the steps from the beginning."""
         await self._sync_lock.run(lambda: None)
         self._writing_tails = False
         self._covered = self._rewriting = None
 
     def cut(self, offset: int) -> None:
-        """The log ends here now."""
+        """Note that the log now ends at this offset."""
         self.synced_offset = min(self.synced_offset, offset)
         self.durable_offset = min(self.durable_offset, offset)
         self._lost_end = min(self._lost_end, offset)
 
     async def finish(self) -> None:
-        """Make everything durable; for the end. Data that a sync could not write is written again
+        """Make everything durable before the stop. Data that a sync could not write is rewritten
         now.
 
-        :raises StoreDamaged: when an entry is gone.
+        :raises StoreDamaged: when an entry is lost.
         :raises StoreFull, OSError: when the disk is full or fails.
         """
         self._queues.write_all()
-        # A sync under way may fail yet; the rewriting that steps do is not gone on with.
+        # A running sync may still fail; the rewriting of the steps is not continued.
         await self._sync_lock.run(lambda: None)
         self._rewriting = None
         lost = run_to_completion(self._write_again()) if self._lost else frozenset()

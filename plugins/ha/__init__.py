@@ -1,8 +1,8 @@
-"""Replication between master and slave, as Apache's brokers do it, with them or among ours.
+"""Replication between master and slave with Apache's protocol, also in pairs with Apache's brokers.
 
 A master listens on ``haListenPort`` and sends each slave its commit log as it grows. A slave
-appends these bytes to its own log, so that both are the same, and reports how far it has come. The
-plugin provides the roles SYNC_MASTER and SLAVE; a broker without it is a lone ASYNC_MASTER.
+appends these bytes to its own log, so that both logs are the same, and reports how far it has come.
+The plugin provides the roles SYNC_MASTER and SLAVE; a broker without it is a lone ASYNC_MASTER.
 
 Source: DefaultHAService, DefaultHAConnection, DefaultHAClient @4.9.4 and @5.3.3.
 """
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: How often a slave looks which tables are to be copied, ms.
+#: How often a slave checks which tables it has to copy, ms.
 _COPY_PERIOD_MS: Final = 250
-#: When it is first logged how far slaves are behind, and how often, ms.
+#: The time until the lag of slaves is first logged, and the time between two such logs, ms.
 _LAG_LOG_MS: Final = (10_000, 60_000)
-#: From the start to the first heartbeat and the first look at the group, ms.
+#: The time from the start to the first heartbeat and the first look at the group, ms.
 #: Source: BrokerController.start.
 _ACTING_FIRST_MS: Final = 1000
-#: How often heartbeats and silences are looked at, and lost connections tried again, ms.
+#: How often heartbeats and silences are checked, and lost connections retried, ms.
 _TICK_MS: Final = 500
 
 
 class Plugin:
-    """The replication of one broker."""
+    """The replication plugin of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: Where this slave's master is.
+        #: The addresses of this slave's master.
         self.master = MasterAddress(broker.settings)
         self.slaves = Slaves(broker)
         self.follower = Follower(broker, self.master)
@@ -168,16 +168,16 @@ class Plugin:
             self._follow()
 
     def _health(self) -> str:
-        """The fault of replication that an operator should see; empty without one."""
+        """Return the fault of replication that an operator should see; empty without a fault."""
         return self.follower.health() if self._broker.is_slave else self.slaves.health()
 
     def _master_came(self, requests: str, replication: str) -> None:
-        """The master is there, as it says itself."""
+        """Handle an announcement by the master that it is available."""
         self.master.came(requests, replication)
         self.follower.retry()
 
     def _follow(self) -> None:
-        """Follow the master if there is one to follow."""
+        """Follow the master if this broker is a slave."""
         if self._broker.is_slave:
             self.follower.start()
         else:

@@ -1,8 +1,8 @@
-"""The slave with the lowest id stands in for its master while that is gone.
+"""The slave with the lowest id stands in for its master while the master is gone.
 
-Name servers say who is there: each second they are asked, and they send a notice (905) when the
-lowest id of a group changed. The broker with that id is shown to clients as the master, without
-the permission to write.
+Name servers know which brokers are alive. They are asked every second, and they also send a
+notification (905) when the lowest id of a group has changed. Clients see the broker with the lowest
+id as the master, without the permission to write.
 
 Source: BrokerController.syncBrokerMemberGroup, updateMinBroker, onMinBrokerChange,
 AdminBrokerProcessor.notifyMinBrokerIdChange @5.3.3.
@@ -35,7 +35,7 @@ __all__ = ["ActingMaster"]
 class ActingMaster:
     """Knows whether one broker stands in for its master.
 
-    :param exchange: asks a master where it is.
+    :param exchange: asks a master for its addresses.
     :param came: called with the addresses of a master for requests and for replication.
     """
 
@@ -51,22 +51,22 @@ class ActingMaster:
         self._exchange = exchange
         self._came = came
         self.is_on = broker.settings.flag(ACTING)
-        #: The brokers of the group that name servers know, this one counted.
+        #: The number of brokers of the group that name servers know, including this one.
         self.alive = broker.settings.int("totalReplicas")
-        #: Their addresses by id; none before they are known.
+        #: The addresses of these brokers by id; empty before they are known.
         self.members: Mapping[int, str] = {}
-        #: The lowest id of the group and its address; None before it is known.
+        #: The lowest id of the group and its address; None before they are known.
         self.lowest: tuple[int, str] | None = None
         self._outage = Outage()
 
     def role_changed(self) -> None:
-        """The lowest id is found again."""
+        """Forget the lowest id, so that it is determined again."""
         self.lowest = None
 
-    # --- who is there
+    # --- members of the group
 
     def handler(self) -> RequestHandler[NotifyMinBrokerIdChangeRequestHeader]:
-        """The row of NOTIFY_MIN_BROKER_ID_CHANGE (905)."""
+        """Return the handler of NOTIFY_MIN_BROKER_ID_CHANGE (905)."""
         return RequestHandler(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, self._notified,
                               NotifyMinBrokerIdChangeRequestHeader)
 
@@ -78,7 +78,7 @@ class ActingMaster:
         return Reply()
 
     def sync(self, _: int = 0) -> Deferred[None]:
-        """Ask who is in the group; periodic."""
+        """Ask which brokers are in the group; periodic."""
         return Deferred.fromCoroutine(self._sync())
 
     async def _sync(self) -> None:
@@ -100,10 +100,10 @@ class ActingMaster:
         self._found(lowest, members[lowest], gone)
 
     def _found(self, lowest: int, address: str, gone: str, ha_address: str = "") -> None:
-        """Take in who has the lowest id; a broker that waits to be online does not stand in.
+        """Note the lowest id of the group; a broker that is not yet online does not stand in.
 
         :param gone: the address of the broker that left, if one did.
-        :param ha_address: the replication port of the one that came, if that is told.
+        :param ha_address: the replication port of the broker that came, if it is known.
         """
         broker = self._broker
         if not self.is_on or not broker.is_slave or not broker.identity.registers or (
@@ -129,9 +129,9 @@ class ActingMaster:
                           "this slave does not stand in for its master any longer")
 
     async def _find(self, address: str) -> None:
-        """Ask the master that came where it is replicated from."""
+        """Ask a returning master for its replication port."""
         try:
             await self._exchange.find(address)
         except BrokerError as error:
-            self.log.warn("the master at {address} does not say where it is replicated from: "
+            self.log.warn("the master at {address} does not report its address for replication: "
                           "{error}", address=address, error=str(error))

@@ -19,11 +19,11 @@ ACTING: Final = "enableSlaveActingMaster"
 ACTING_SETTINGS: Final = (
     Setting(ACTING, "flag", False,
             "Whether the slave with the lowest id stands in for a master that is gone. All brokers "
-            "of the name have it alike, and name servers have supportActingMaster.",
+            "of the name need the same value, and name servers need supportActingMaster.",
             at_start=True, source=_BROKER),
     Setting("totalReplicas", "int", 1,
-            "The brokers of the name, the master counted. With more than one, and "
-            "enableSlaveActingMaster, a broker registers once it is connected to the others.",
+            "The number of brokers of the name, including the master. With more than one, and "
+            "enableSlaveActingMaster, a broker registers once it is connected to the other ones.",
             unit="brokers", least=1, most=1000, at_start=True, source=_STORE),
     Setting("enableRemoteEscape", "flag", False,
             "Whether a slave that stands in for its master stores delayed messages that fall due "
@@ -31,22 +31,23 @@ ACTING_SETTINGS: Final = (
             at_start=True, source=_BROKER),
     Setting("enableAutoInSyncReplicas", "flag", False,
             "Whether a SYNC_MASTER with enableSlaveActingMaster waits for fewer than "
-            "inSyncReplicas when fewer brokers are there.", source=_STORE),
+            "inSyncReplicas when fewer brokers are available.", source=_STORE),
     Setting("minInSyncReplicas", "int", 1,
-            "The brokers that it waits for at least then, the master counted. When fewer are "
-            "there sends are refused.", unit="brokers", least=1, most=1000, source=_STORE),
+            "The number of brokers, including the master, that it then waits for at least. When "
+            "fewer are available, sends are refused.", unit="brokers", least=1, most=1000,
+            source=_STORE),
     Setting("lockInStrictMode", "flag", False,
-            "Whether a broker with enableSlaveActingMaster gives a consumer that keeps order the "
-            "lock of a queue only if more than half of totalReplicas give it, itself counted.",
+            "Whether a broker with enableSlaveActingMaster gives an ordered consumer the lock of a "
+            "queue only if more than half of totalReplicas grant it, including the broker itself.",
             source=_BROKER),
     Setting("skipPreOnline", "flag", False,
             "Whether a broker with enableSlaveActingMaster registers without waiting for others.",
             at_start=True, source=_BROKER),
     Setting("compatibleWithOldNameSrv", "flag", True,
-            "Whether a broker with enableSlaveActingMaster tells name servers that it lives, and "
-            "asks for its group, by requests that those before 5 know.", source=_BROKER),
+            "Whether a broker with enableSlaveActingMaster sends its heartbeats, and asks for its "
+            "group, with requests that name servers before version 5 know.", source=_BROKER),
     Setting("brokerHeartbeatInterval", "int", 1000,
-            "How often a broker with enableSlaveActingMaster tells name servers that it lives.",
+            "How often a broker with enableSlaveActingMaster sends a heartbeat to name servers.",
             unit="ms", least=1, source=_BROKER),
     Setting("sendHeartbeatTimeoutMillis", "int", 1000,
             "How long such a heartbeat waits for the connection.", unit="ms", least=1,
@@ -55,6 +56,6 @@ ACTING_SETTINGS: Final = (
             "The silence after which name servers forget a broker with enableSlaveActingMaster.",
             unit="ms", least=1, at_start=True, source=_BROKER),
     Setting("syncBrokerMemberGroupPeriod", "int", 1000,
-            "How often a broker with enableSlaveActingMaster asks who is in its group.",
+            "How often a broker with enableSlaveActingMaster asks which brokers are in its group.",
             unit="ms", least=1, source=_BROKER),
 )

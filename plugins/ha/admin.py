@@ -1,7 +1,7 @@
 """Requests about replication: 907, 908.
 
-A master has nothing to do when it is told how far a master is flushed (908): a slave notes it and
-shows it.
+Request 908 reports how far a master is flushed. A slave stores this offset and shows it; a master
+ignores the request.
 
 Source: AdminBrokerProcessor.getBrokerHaStatus, resetMasterFlushOffset,
 DefaultHAService.getRuntimeInfo @5.3.3.
@@ -29,13 +29,13 @@ __all__ = ["ReplicationRequests"]
 
 
 class ReplicationRequests:
-    """The handlers about masters and slaves."""
+    """The handlers of requests about masters and slaves."""
 
     def __init__(self, broker: Broker, slaves: Slaves, follower: Follower) -> None:
         self._broker = broker
         self._slaves = slaves
         self._follower = follower
-        #: Up to where the master was flushed when it started, as a slave was told; bytes.
+        #: The offset up to which the master was flushed when it started, as reported to this slave.
         self._master_flushed = 0
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -63,7 +63,7 @@ class ReplicationRequests:
             in_sync_slave_nums=sum(link.in_sync for link in links)).encode())
 
     def _of_link(self, link: SlaveLink) -> HAConnectionRuntimeInfo:
-        """One slave of a master."""
+        """Describe one slave of this master."""
         sender = link.sender
         behind = sender.behind_bytes()
         return HAConnectionRuntimeInfo(
@@ -73,7 +73,7 @@ class ReplicationRequests:
             transfer_from_where=sender.sent_from)
 
     def _of_slave(self, end: int) -> HAClientRuntimeInfo:
-        """This slave itself."""
+        """Describe this slave itself."""
         follower = self._follower
         return HAClientRuntimeInfo(
             activated=follower.is_connected, last_read_timestamp=follower.last_read_ms,

@@ -1,4 +1,4 @@
-"""Requests of one broker of a group to another: tables, and how long its log is.
+"""Requests of one broker of a group to another: for tables, and for the range of its log.
 
 Source: BrokerOuterAPI @5.3.3.
 """
@@ -21,27 +21,27 @@ __all__ = ["HA_ADDRESS", "HEARS_IDS", "ROLE", "TIMEOUT_MS", "ask", "decode_body"
 
 B = TypeVar("B", bound=Body)
 
-#: The row in which a master of ours says where it is replicated from, "host:port".
+#: The row in which a twistmq master reports its address for replication, "host:port".
 HA_ADDRESS: Final = "haServerAddress"
-#: The row in which a master of ours says that its slaves may say their broker ids.
+#: The row in which a twistmq master announces that slaves may send their broker ids.
 HEARS_IDS: Final = "haHearsSlaveIds"
-#: The row with the role of a broker of ours.
+#: The row with the role of a twistmq broker.
 ROLE: Final = "brokerRole"
-#: How long an answer may take, ms. Source: BrokerOuterAPI.getAllTopicConfig.
+#: How long a response may take, ms. Source: BrokerOuterAPI.getAllTopicConfig.
 TIMEOUT_MS: Final = 3000
 
 
 def vip_address(address: str) -> str:
-    """The address of a broker's VIP port."""
+    """Return the address of the VIP port of a broker."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - VIP_PORT_DISTANCE}"
 
 
 async def ask(broker: Broker, address: str, code: int) -> bytes:
-    """Send a request without header and body; :returns: the body of the answer.
+    """Send a request without header and body; :returns: the body of the response.
 
-    :raises RequestRefused: with the code of the answer, when it is not SUCCESS.
-    :raises RemotingError: when no answer comes.
+    :raises RequestRefused: with the response's code, when that is not SUCCESS.
+    :raises RemotingError: when no response arrives.
     """
     reply = await broker.host.ask_server(address, code, None, timeout_ms=TIMEOUT_MS)
     if reply.code != ResponseCode.SUCCESS:
@@ -50,9 +50,9 @@ async def ask(broker: Broker, address: str, code: int) -> bytes:
 
 
 async def runtime_info(broker: Broker, address: str) -> dict[str, str]:
-    """The rows that another broker says of itself, by name.
+    """Return the rows that another broker reports about itself, by name.
 
-    :raises BrokerError: when it does not say them.
+    :raises BrokerError: when it does not report them.
     """
     return KVTable.decode(await ask(broker, address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
 
@@ -60,41 +60,41 @@ async def runtime_info(broker: Broker, address: str) -> dict[str, str]:
 async def log_end_of(broker: Broker, address: str) -> int:
     """Ask where the commit log of another broker ends.
 
-    :raises BrokerError: when it does not say so.
+    :raises BrokerError: when it does not report the end.
     """
     text = (await runtime_info(broker, address)).get("commitLogMaxOffset", "")
     if not text.isdecimal():
-        raise BrokerError(f"it says of its log that it ends at {text or 'nothing'}")
+        raise BrokerError(f"it reports the end of its log as {text or 'nothing'}")
     return int(text)
 
 
 async def log_range_of(broker: Broker, address: str) -> tuple[int, int]:
     """Ask where the commit log of another broker begins and ends.
 
-    :raises BrokerError: when it does not say so.
+    :raises BrokerError: when it does not report the range.
     """
     return range_in(await runtime_info(broker, address), address)
 
 
 def range_in(table: dict[str, str], address: str) -> tuple[int, int]:
-    """Where the commit log of a broker begins and ends, as its rows say.
+    """Return where the commit log of a broker begins and ends, according to its rows.
 
-    :param address: the broker's, for the error.
-    :raises BrokerError: when they do not say so.
+    :param address: the broker's address, which the error names.
+    :raises BrokerError: when the rows do not state it.
     """
     try:
-        # Apache's broker says -1 while it has no file.
+        # Apache's broker reports -1 while it does not have a file.
         return max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])
     except (KeyError, ValueError):
         raise BrokerError(f"{address} does not say where its log ends") from None
 
 
 async def message_of(broker: Broker, address: str, offset: int) -> bytes | None:
-    """Ask another broker for its message at a place; None when it says that there is not any.
+    """Ask another broker for its message at an offset; None if no message begins there.
 
-    :raises RemotingError: when no answer comes.
-    :raises RequestRefused: with the code of the answer, when it is about something else, as that
-        this broker may not ask.
+    :raises RemotingError: when no response arrives.
+    :raises RequestRefused: with the response's code, when the request failed for another reason,
+        for example because this broker is not allowed to ask.
     """
     reply = await broker.host.ask_server(
         address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset),
@@ -107,9 +107,9 @@ async def message_of(broker: Broker, address: str, offset: int) -> bytes | None:
 
 
 async def decode_body(broker: Broker, kind: type[B], body: bytes) -> B:
-    """Read the body of an answer of any size; a large one is read on a thread.
+    """Decode the body of a response of any size; a large one is decoded on a thread.
 
-    :raises WireError: when it has another form.
+    :raises WireError: when the body has another form.
     """
     if len(body) <= DIALECT_SIZE_MAX:
         return kind.decode(body)

@@ -1,14 +1,16 @@
-"""Consumer offsets that are committed at a slave whose master lives: they are the master's.
+"""Consumer offsets that are committed at a slave while its master lives: the master must get them.
 
-A consumer goes on with the route that it knows for up to half a minute: after a change of roles, or
-when a master is back, it commits at the slave. The next copy of the master's table would take the
-offset back, so the slave hands the commit on. A slave without its master keeps it: a master that
-returns asks for it, and one that was there before this slave heard it is told with the next copy.
+A consumer uses the route that it knows for up to half a minute. After a change of roles, or when a
+master has returned, it may therefore still commit at the slave. The next copy of the master's table
+would replace this offset by an older one, so the slave forwards the commit. A slave without a
+master keeps the commit: a returning master asks for it, and a master that was available before this
+slave followed it gets the commit with the next copy of the table.
 
-A commit that comes with a pull is not handed on: members of Apache's client repeat it by a request
-each 5 s.
+A commit that is part of a pull is not forwarded, because the clients of Apache repeat it with
+a request every 5 s.
 
-Source: none; Apache's slave keeps it until the next copy, and the messages come again.
+Source: none; Apache's slave keeps the commit only until the next copy, and the messages are
+consumed again.
 """
 
 from __future__ import annotations
@@ -41,17 +43,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Commits"]
 
-#: Answers that are about the offset: those of a master that does not take this broker's requests,
-#: or is busy, are not.
+#: Response codes that concern the offset itself. A master that refuses requests of this broker, or
+#: is busy, answers with other codes.
 _ANSWERS: Final = frozenset({
     ResponseCode.SUCCESS, ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
 
 
 class Commits:
-    """Hands the commits at one slave on to its master.
+    """Forwards the commits at one slave to its master.
 
-    :param follower: says where the master takes requests, and whether it is there.
+    :param follower: knows where the master takes requests, and whether it is available.
     """
 
     log = Logger()
@@ -60,11 +62,11 @@ class Commits:
         self._broker = broker
         self._follower = follower
         self._outage = Outage()
-        #: The commits that the master was not told, by "topic@group" and queue.
+        #: The commits that were not forwarded to the master, by "topic@group" and queue.
         self._kept: dict[tuple[str, int], Any] = {}
 
     def rows(self, handlers: Mapping[int, AnyHandler]) -> list[AnyHandler]:
-        """The row of the request, which is handed on as long as the broker follows a master."""
+        """Return the handler of the request, which forwards it while a master is followed."""
         row = handlers.get(RequestCode.UPDATE_CONSUMER_OFFSET)
         return [] if row is None else [self._row(row)]
 
@@ -84,7 +86,7 @@ class Commits:
             if reply is None:
                 return kept(request)
             if _has_it(reply):
-                # This broker may know less of the topic than its master, and copies the table.
+                # This broker may know less about the topic than its master, and copies the table.
                 with suppress(RequestRefused):
                     inner(request)
             return reply
@@ -99,19 +101,20 @@ class Commits:
 
     @property
     def has_kept(self) -> bool:
-        """Whether there are offsets here that the master was not told."""
+        """Whether this broker has offsets that were not forwarded to the master."""
         return bool(self._kept)
 
     def role_changed(self) -> None:
-        """Forget the commits: a master has them as its own, a slave has another master."""
+        """Forget the commits: a master owns its offsets, and a slave has a different master now."""
         self._kept.clear()
 
     async def join(self, theirs: dict[str, dict[int, int]]) -> None:
-        """Put offsets that were kept here into the master's table where they are larger.
+        """Insert offsets that were kept here into the master's table where they are larger.
 
-        The master is told of them, until it does not answer; the rest is told with the next copy.
+        The commits are also forwarded to the master, until it fails to answer; the remaining ones
+        are forwarded with the next copy.
 
-        :param theirs: offsets by "topic@group" and queue.
+        :param theirs: the master's offsets by "topic@group" and queue.
         """
         address, kept, self._kept = self._follower.source, self._kept, {}
         for (key, queue_id), header in kept.items():
@@ -128,8 +131,8 @@ class Commits:
     async def _hand_on(
         self, kept: Any, address: str, request: Request[Any] | None = None
     ) -> Reply | None:
-        """Ask the master to keep an offset; :returns: its answer, unless it is about itself."""
-        # Of a static topic the offset is that of a part already, and not to be mapped again.
+        """Ask the master to store an offset; :returns: its response, or None if it failed."""
+        # The offset of a static topic already belongs to a part, and must not be mapped again.
         header = forwarded(kept, self._broker.broker_name, request)
         try:
             reply = await self._broker.host.ask_server(
@@ -146,5 +149,5 @@ class Commits:
 
 
 def _has_it(reply: Reply) -> bool:
-    """Whether a broker has kept an offset; a remark says that a tool's reset comes before it."""
+    """Whether a broker has stored an offset; a remark means that a tool's reset overrides it."""
     return reply.code == ResponseCode.SUCCESS and not reply.remark

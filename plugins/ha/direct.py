@@ -1,7 +1,8 @@
-"""Frames that go from the files of the log to a socket, for a slave that is far behind.
+"""Sends frames from the files of the log directly to a socket, for a slave with a large lag.
 
-The bytes of the log are not copied here: the system gives its own copy of the file to the socket
-(``sendfile``). A frame may be taken in parts; nothing else may be written before it is whole.
+The bytes of the log are not copied here: the operating system passes its own copy of the file to
+the socket (``sendfile``). The socket may take a frame in parts; until the frame is complete,
+nothing else may be written to it.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectFrames"]
 
-#: Says that more bytes follow at once: the head of a frame is no packet of its own. Linux only.
+#: Announces that more bytes follow, so that a frame's head is not sent alone. Linux only.
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class DirectFrames:
     """The frames of one slave on their way to its socket.
 
-    :param to: a connected socket that does not block, and is not encrypted.
+    :param to: a connected, non-blocking socket that is not encrypted.
     """
 
     def __init__(self, sender: Sender, to: socket.socket) -> None:
         self._sender = sender
         self._socket = to
-        #: The part of a frame's head that the socket has not taken.
+        #: The part of a frame's head that is still to be sent.
         self._head = b""
-        #: The part of its bytes that the socket has not taken: their offset in the log, their size.
+        #: The part of its body that is still to be sent: offset in the log, and size.
         self._at = self._left = 0
 
     @property
     def is_within(self) -> bool:
-        """Whether a part of a frame is left."""
+        """Whether a part of a frame is still to be sent."""
         return bool(self._head or self._left)
 
     def send(self, size_max: int, now_ms: int) -> None:
-        """Send frames until the socket takes no more, or about ``size_max`` bytes are sent.
+        """Send frames until the socket is full, or about ``size_max`` bytes are sent.
 
-        :raises StoreError: when the log has no such bytes.
+        :raises StoreError: when the log does not have these bytes.
         :raises OSError: when the disk fails, or the connection is lost.
         """
         size = 0
@@ -58,9 +59,9 @@ class DirectFrames:
                     continue
                 taken = self._sender.raw.send_to(self._socket.fileno(), self._at, self._left)
                 if not taken:
-                    raise StoreError(f"the log has no bytes of {self._at} any longer")
+                    raise StoreError(f"the log no longer has the bytes at {self._at}")
                 self._at += taken
                 self._left -= taken
                 size += taken
         except BlockingIOError:
-            pass  # The reactor says when it takes more.
+            pass  # The reactor reports when the socket takes more bytes.

@@ -1,10 +1,11 @@
-"""Messages that fall due on a slave that stands in: they are stored on other masters.
+"""Stores messages that fall due on a slave that stands in for its master on other masters.
 
-The slave has no log of its own to store them in. Each goes to a queue of its topic on a broker of
-another name, one after the other. Where there is no such broker it waits for the slave's master.
+The slave cannot append messages to its log, which is a copy of another log. Each message goes to a
+queue of its topic on a broker of another name, one after another. If no such broker exists, it
+waits for the slave's master.
 
-Differs from Apache: a message that another broker stored counts as delivered also when its flush or
-its slave was late; Apache sends it again.
+Differs from Apache: a message that another broker stored also counts as delivered when its flush or
+its replication was late; Apache sends it again.
 
 Source: EscapeBridge.asyncPutMessage, BrokerOuterAPI.sendMessageToSpecificBrokerAsync @5.3.3.
 """
@@ -29,27 +30,28 @@ __all__ = ["EscapeBridge"]
 
 #: Source: EscapeBridge.SEND_TIMEOUT.
 _SEND_TIMEOUT_MS: Final = 3000
-#: How long a route is used before it is asked for again, ms.
+#: How long a route is used before it is requested again, ms.
 _ROUTE_MS: Final = 30_000
-#: Routes that are kept.
+#: The number of routes that are kept.
 _ROUTES_MAX: Final = 1000
-#: The codes of a message that is stored.
+#: The response codes of a message that was stored.
 _STORED: Final = frozenset({
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE})
-#: The template of a topic that is made, and its number of queues, as a producer asks for them.
+#: The template and the number of queues of a new topic, as a producer asks for them.
 _DEFAULT_TOPIC, _DEFAULT_QUEUES = "TBW102", 8
 
 
 class EscapeBridge:
-    """The way of one slave's messages to other brokers."""
+    """Sends the messages of one slave to other brokers."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: By topic, until when it is used, ms, and the queues: address and number.
+        #: For each topic the time until which its route is used, ms, and the queues of the route:
+        #: address and number.
         self._routes: dict[str, tuple[int, list[tuple[str, int]]]] = {}
         self._turn = 0
-        #: Messages that were stored on other brokers.
+        #: The number of messages that were stored on other brokers.
         self.count = 0
 
     def store(self, records: Sequence[MessageRecord]) -> Deferred[dict[int, BrokerError]]:
@@ -68,7 +70,7 @@ class EscapeBridge:
             consumeErrors=True).addCallback(lambda _: refusals)
 
     async def _send(self, record: MessageRecord) -> None:
-        """:raises BrokerError: when no other broker has stored it."""
+        """:raises BrokerError: when no other broker stored the message."""
         queues = await self._queues(record.topic)
         if not queues:
             raise BrokerError(f"no other broker takes messages of {record.topic}")
@@ -92,7 +94,7 @@ class EscapeBridge:
             reconsume_times=record.reconsume_times, batch=False)
 
     async def _queues(self, topic: str) -> list[tuple[str, int]]:
-        """The queues of a topic on masters of other names.
+        """Return the queues of a topic on masters of other names.
 
         :raises BrokerError: when no name server answers.
         """

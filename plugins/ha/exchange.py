@@ -1,9 +1,10 @@
-"""EXCHANGE_BROKER_HA_INFO (906): a master and its slaves tell each other where the master is.
+"""EXCHANGE_BROKER_HA_INFO (906): a master and its slaves exchange the master's addresses.
 
-A master that comes online tells each broker of its group; a slave that does asks its master.
+A master that comes online sends its addresses to each broker of its group; a slave that comes
+online asks its master for them.
 
-Differs from Apache: a broker without enableSlaveActingMaster, and a master, are not told where
-another master is. Apache's follow whoever says so.
+Differs from Apache: a broker without enableSlaveActingMaster, and a master, ignore the addresses of
+another master. Apache's brokers follow any broker that sends them.
 
 Source: AdminBrokerProcessor.updateBrokerHaInfo, BrokerOuterAPI.retrieveBrokerHaInfo,
 sendBrokerHaInfo @5.3.3.
@@ -33,7 +34,7 @@ __all__ = ["Exchange"]
 
 
 class Exchange:
-    """The requests of one broker, and its answers.
+    """The exchange requests of one broker, and its responses.
 
     :param came: called with the master's addresses for requests and for replication.
     """
@@ -41,11 +42,11 @@ class Exchange:
     def __init__(self, broker: Broker, came: Callable[[str, str], None]) -> None:
         self._broker = broker
         self._came = came
-        #: Where the log ended when this broker started, bytes.
+        #: The end of the log when this broker started, in bytes.
         self.first_end = 0
 
     def handler(self) -> RequestHandler[ExchangeHAInfoRequestHeader]:
-        """The row of the request."""
+        """Return the handler of the request."""
         return RequestHandler(RequestCode.EXCHANGE_BROKER_HA_INFO, self._exchange,
                               ExchangeHAInfoRequestHeader)
 
@@ -64,16 +65,16 @@ class Exchange:
         return Reply()
 
     async def tell(self, address: str) -> None:
-        """Tell a broker of the group that this one is the master.
+        """Notify a broker of the group that this broker is the master.
 
-        :raises BrokerError: when it does not take that.
+        :raises BrokerError: when that broker refuses.
         """
         await self._ask(address, self._own())
 
     async def find(self, address: str) -> bool:
-        """Ask a master where it is; :returns: whether it says so.
+        """Ask a master for its addresses; :returns: whether it named them.
 
-        :raises BrokerError: when it does not answer.
+        :raises BrokerError: when the master does not answer.
         """
         reply = await self._ask(address, ExchangeHAInfoRequestHeader())
         if not reply.master_ha_address:

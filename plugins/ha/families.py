@@ -1,4 +1,4 @@
-"""The metrics of replication. Apache's broker has no such metrics: all names are ours."""
+"""The metrics of replication. Apache's broker lacks them, so all names are specific to twistmq."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["families"]
 def families(
     broker: Broker, slaves: Slaves, follower: Follower, tables: TableCopies
 ) -> list[MetricFamily]:
-    """Make the families: of a slave about its master, of a master about its slaves."""
+    """Make the families: a slave's about its master, or a master's about its slaves."""
     if broker.is_slave:
         ages = MetricFamily("ha_table_age_seconds", "gauge",
-                            "Since a table was last as the master's.", ("table",))
+                            "Time since a table last equalled the master's.", ("table",))
         for name, age_ms in tables.ages_ms().items():
             ages.add(age_ms / 1000, name)
         return [
             ages,
             single("ha_master_connected", "Whether the master is followed.",
                    int(follower.is_connected)),
-            single("ha_master_connections", "Connections to the master that were made.",
+            single("ha_master_connections", "Connections to the master that were established.",
                    follower.connections, "counter"),
-            single("ha_received_bytes", "Bytes of the master's log that came.",
+            single("ha_received_bytes", "Bytes of the master's log that were received.",
                    follower.received_bytes, "counter"),
         ]
     behind = MetricFamily("ha_slave_behind_bytes", "gauge",
                           "Bytes of the log that a slave has not reported.", ("slave",))
     seconds = MetricFamily("ha_slave_behind_seconds", "gauge",
-                           "Since the log was as long as a slave has it now.", ("slave",))
+                           "Time since the log was as long as a slave has it now.", ("slave",))
     rate = MetricFamily("ha_slave_bytes_per_second", "gauge",
                         "Bytes of the log that a slave was sent in the last second.", ("slave",))
     now_ms = broker.steady.awake_ms()

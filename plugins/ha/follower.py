@@ -1,7 +1,15 @@
-"""A slave's side of replication: it finds its master, looks at it, connects, and follows its log.
+"""A slave's side of replication: it finds its master, checks it, connects, and follows its log.
 
-Bytes that come are appended and reported in the turn they are read in; they are made readable in
-slices after it, so that a send that waits for this slave does not wait for that.
+A slave is useful only if its log is an exact copy of the log on its master. Each attempt
+therefore begins with a check by the guard, which compares the end of the local log with the
+master's log. Only then does the slave connect to the port for replication.
+
+A send on the master may wait for this slave, so the slave has to acknowledge quickly. It appends
+and reports received bytes in the same reactor turn in which they are read. Making them readable
+takes longer and follows in slices.
+
+A lost connection is normal when a master restarts. The first failure is logged only as information;
+it becomes a warning, and a fault in the health of the broker, when it lasts.
 
 Source: DefaultHAClient @5.3.3.
 """
@@ -33,16 +41,16 @@ __all__ = ["Follower"]
 
 #: Source: DefaultHAClient.connectMaster, run @5.3.3.
 _CONNECT_TIMEOUT_MS: Final = 5000
-#: From a failure to the next try, ms: the first, and the longest, which is Apache's.
+#: The pauses between a failure and the next attempt, ms: the first, and the longest, as Apache's.
 _PAUSE_FIRST_MS, _PAUSE_MAX_MS = 500, 5000
-#: The same for logs that differ, which a look at the master does not change.
+#: The pause after the logs were found to differ, which another check of the master cannot change.
 _PAUSE_DIFFER_MS: Final = 20_000
-#: Why a master may close a connection at once.
+#: Explains why a master may close a connection at once.
 _UNHEARD: Final = "before it sent anything; a master does so whose ha.peers do not list this host"
 
 
 class _NoMasterError(BrokerError):
-    """There is no master, or none that answers name servers."""
+    """No master exists, or no master that answers name servers."""
 
 
 class Follower:
@@ -61,50 +69,51 @@ class Follower:
         self.link: MasterLink | None = None
         self._trying: Deferred[None] | None = None
         self._runs = False
-        #: When it is tried again, and how long it was waited last, ms.
+        #: The time of the next attempt, and the length of the last pause, ms.
         self._try_ms = self._pause_ms = 0
-        #: When the master was heard last, or this began.
+        #: When the master was last heard, or when following began.
         self._heard_ms = self._now_ms()
-        #: Why there is no connection, as it was said in the log; empty: there is one.
+        #: Why no connection exists, as it was logged; empty while one exists.
         self.fault = ""
-        #: Whether that was a warning, which what passes by itself is only when it lasts.
+        #: Whether the fault was logged as a warning. A fault that may pass becomes a warning only
+        #: when it lasts.
         self._has_warned = False
         #: Whether the last connection ended before the master sent anything.
         self._was_shut_out = False
-        #: Where the last whole message ended when bytes of the master could not be kept; None: all
-        #: were kept since.
+        #: The end of the last whole message when bytes of the master could not be kept; None if all
+        #: bytes were kept since.
         self._refused_at: int | None = None
-        #: Whether the logs differ: then the fault does not pass by itself.
+        #: Whether the logs differ, which is a fault that does not pass without an operator.
         self.differs = False
-        #: Where the connection leads, or the last one did, and where that master takes requests.
+        #: The master of the present or last connection: its replication port and request port.
         self.address = self._requests = ""
-        #: Connections that were made since the start, and bytes of the log that came.
+        #: The number of connections made since the start, and of log bytes received.
         self.connections = self.received_bytes = 0
         self._rate = ByteRate(0)
-        #: Whether a flush is awaited, to report what it covers.
+        #: Whether a flush is awaited in order to report the bytes that it covers.
         self._flushes = False
 
     # --- life
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow the master."""
         if not self._runs:
             self._runs = True
             self._try_ms, self._pause_ms = 0, _PAUSE_FIRST_MS
             self._heard_ms = self._now_ms()
 
     def retry(self) -> None:
-        """Try at once to connect, since the master is there."""
+        """Try to connect at once, since the master is available."""
         self._try_ms = self._now_ms()
         self.tick()
 
     def stop(self) -> None:
-        """Follow no longer; nothing is appended after this."""
+        """Stop following; nothing is appended after this."""
         self._runs = False
         if self._trying is not None:
             self._trying.cancel()
         if self.link is not None:
-            self.link.end("this broker is no slave any longer, or stops")
+            self.link.end("this broker is no longer a slave, or stops")
 
     @property
     def is_connected(self) -> bool:
@@ -113,20 +122,20 @@ class Follower:
 
     @property
     def source(self) -> str:
-        """Where the master takes requests whose log is followed, "host:port"; empty without one.
+        """Where the master whose log is followed takes requests, "host:port"; empty without one.
 
-        Another broker that name servers call the master is asked for nothing until its log was
-        compared and is followed. What ``ha.master`` names needs no such proof.
+        If name servers call another broker the master, it is not asked for anything until its log
+        was compared and is followed. A broker that ``ha.master`` names does not need this proof.
         """
         return self._master.given or (self._requests if self.link is not None else "")
 
     @property
     def hears_master(self) -> bool:
-        """Whether it is, and has sent something."""
+        """Whether the master is followed and has sent anything."""
         return self.link is not None and self.link.is_heard
 
     def health(self) -> str:
-        """The fault that an operator should see; empty while there is no such fault."""
+        """Return the fault that an operator should see; empty while everything works."""
         if not self._runs:
             return ""
         self._note_heard(self.link)
@@ -137,10 +146,11 @@ class Follower:
         return ""
 
     def _note_heard(self, link: MasterLink | None) -> None:
-        """Note when the master was heard last.
+        """Note when the master was last heard.
 
-        A connection that brought nothing does not count, nor one that brings again what could not
-        be kept before: it does when the log grows, or the master has nothing to send.
+        A connection that brought nothing does not count. Nor does a connection that only repeats
+        bytes that could not be kept before; it counts when the log grows, or when the master has
+        nothing to send.
         """
         if self._refused_at is not None and (
                 self._store.raw.whole_offset > self._refused_at
@@ -152,7 +162,7 @@ class Follower:
     # --- connecting
 
     def tick(self, _: int = 0) -> None:
-        """Heartbeats and silences; connect when that is due; periodic."""
+        """Handle heartbeats and silences, and connect when that is due; periodic."""
         if not self._runs:
             return
         now_ms = self._now_ms()
@@ -170,7 +180,7 @@ class Follower:
             trying.addBoth(self._tried)
 
     def _tried(self, result: Failure | None) -> None:
-        """A try is over."""
+        """Handle the end of an attempt."""
         self._trying = None
         if result is None or result.check(CancelledError):
             return
@@ -185,9 +195,9 @@ class Follower:
                      may_pass=result.check(RemotingError, _NoMasterError) is not None)
 
     async def _try(self) -> None:
-        """Look at the master and connect.
+        """Check the master and connect.
 
-        :raises BrokerError: when there is no master, or it cannot be followed.
+        :raises BrokerError: when no master exists, or when it cannot be followed.
         """
         master = self._master
         if not master.replication or not master.requests:
@@ -197,10 +207,10 @@ class Follower:
         await self._connect(master.replication_of(self._guard.replication), offset, requests)
 
     async def _connect(self, address: str, offset: int, requests: str = "") -> None:
-        """Connect to the port for replication of a master.
+        """Connect to a master's port for replication.
 
-        :param requests: its port for requests.
-        :raises RemotingError: when the master does not take the connection.
+        :param requests: the master's port for requests.
+        :raises RemotingError: when the master does not accept the connection.
         """
         receiver = Receiver(self._broker.settings, self._store.raw.file_size, offset,
                             self._now_ms(),
@@ -210,30 +220,30 @@ class Follower:
             _OneLink(link), address, timeout_ms=_CONNECT_TIMEOUT_MS,
             encrypted=self._broker.settings.flag(TLS))
         if not self._runs:
-            link.end("this broker is no slave any longer, or stops")
+            link.end("this broker is no longer a slave, or stops")
             return
         self.link, self.address, self._requests = link, address, requests
         self._broker.identity.has_master = True
         self.connections += 1
         self.differs = False
         if self._refused_at is not None and offset < self._refused_at:
-            # The log was cut meanwhile.
+            # The log was cut since the refusal.
             self._refused_at = None
         if not self._was_shut_out:
             self._connected(offset)
 
     def _connected(self, offset: int) -> None:
-        """Say that the log is followed; when the last try came to nothing, once it is heard."""
+        """Log that the log is followed; after a failed attempt only once the master is heard."""
         self._was_shut_out = False
         if self._refused_at is not None:
             return
         self.fault = ""
         self._pause_ms = _PAUSE_FIRST_MS
-        self.log.info("connected to master {address}: the log goes on at {offset}",
+        self.log.info("connected to master {address}: the log continues at {offset}",
                       address=self.address, offset=offset)
 
     def _ended(self, link: MasterLink, why: str) -> None:
-        """The connection is lost; one that was not made yet ends the try instead."""
+        """Handle the loss of the connection; one that was not made yet ends the attempt instead."""
         if self.link is not link:
             return
         self.link = None
@@ -250,12 +260,12 @@ class Follower:
                          may_pass=may_pass)
 
     def _failed(self, why: str, pause_ms: int, *, may_pass: bool) -> None:
-        """Say why there is no connection, unless that was said, and wait.
+        """Log why no connection exists, unless that was logged before, and wait.
 
-        :param may_pass: whether it is what the start or the stop of a master looks like.
+        :param may_pass: whether the failure looks like the start or the stop of a master.
         """
         self._try_ms = max(self._try_ms, self._now_ms() + pause_ms)
-        # Before the first registration there is nothing to say.
+        # Before the first registration this is expected.
         if why == self.fault or not (self._master.is_told or self._master.replication):
             return
         self.fault = why
@@ -267,7 +277,7 @@ class Follower:
 
     @property
     def _is_overdue(self) -> bool:
-        """Whether the master was not heard for so long that an operator should look."""
+        """Whether the master has been silent for long enough that an operator should look."""
         return self._now_ms() - self._heard_ms >= FAULT_AFTER_MS
 
     def _warn(self) -> None:
@@ -275,7 +285,7 @@ class Follower:
         self.log.warn("the master is not followed: {why}", why=self.fault)
 
     def _pause(self) -> int:
-        """How long to wait before the next try, ms; longer each time."""
+        """Return the pause before the next attempt, ms; it is longer each time."""
         pause_ms = self._pause_ms
         self._pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         return pause_ms
@@ -283,7 +293,7 @@ class Follower:
     # --- following
 
     def _take(self, link: MasterLink, offset: int, data: bytes) -> None:
-        """Append what came, and report it."""
+        """Append received bytes and report them."""
         self._store.raw.append(offset, data)
         self._rate.add(len(data), self._now_ms())
         self.received_bytes += len(data)
@@ -296,7 +306,7 @@ class Follower:
             self._lane.run(self._dispatching(), at_once=False)
 
     def _dispatching(self) -> Generator[None, None, None]:
-        """Make readable what was appended."""
+        """Make the appended messages readable."""
         try:
             while self._store.dispatch.step():
                 yield
@@ -304,7 +314,7 @@ class Follower:
             self._dispatches = False
 
     def _report_flushed(self) -> None:
-        """Report what is on disk, now or when it is."""
+        """Report the bytes that are on disk, now and after a pending flush."""
         log = self._store.commit_log
         if not self._flushes:
             flushed = self._store.flush.flushed(log.max_offset)
@@ -329,24 +339,24 @@ class Follower:
 
     @property
     def last_read_ms(self) -> int:
-        """When something came last, Unix ms; 0 without a connection."""
+        """When bytes were last received, Unix ms; 0 without a connection."""
         return self._wall_ms(self.link.receiver.read_ms) if self.link is not None else 0
 
     @property
     def last_written_ms(self) -> int:
-        """When a report was written last, Unix ms; 0 without a connection."""
+        """When a report was last written, Unix ms; 0 without a connection."""
         return self._wall_ms(self.link.receiver.reported_ms) if self.link is not None else 0
 
     def _wall_ms(self, awake_ms: int) -> int:
         return self._broker.now_ms() - (self._now_ms() - awake_ms)
 
     def received_in_second(self) -> int:
-        """Bytes of the log that came in the last whole second."""
+        """Return the number of log bytes received in the last whole second."""
         return self._rate.in_second(self._now_ms())
 
 
 class _OneLink(Factory):
-    """Gives the one protocol that a connection is made for."""
+    """Returns the one protocol that a connection is made for."""
 
     noisy = False
 

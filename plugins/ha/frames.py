@@ -1,20 +1,20 @@
 """The stream between a slave and its master, as bytes. All numbers are big-endian.
 
-The slave connects. Neither side greets, and there is no version and no checksum; 4.9.4 and 5.3.3
-speak alike. The slave begins:
+The slave connects. The protocol has no greeting, version or checksum, and 4.9.4 and 5.3.3 use the
+same format. The slave begins:
 
     | slave to master |       |                                                            |
     | ---             | ---   | ---                                                        |
-    | 0               | int64 | report: up to here the slave has the log                   |
+    | 0               | int64 | report: the slave has the log up to this offset            |
 
-The first report of a connection is also the request: the master sends from there on, or, when it
-is 0, from the beginning of its last file. Each further report acknowledges. A slave of ours says
-its broker id before, to a master of ours that says that it hears it: another one would take it for
-a report.
+The first report of a connection is also the request: the master sends from this offset on or, if it
+is 0, from the beginning of its last file. Each further report acknowledges. A twistmq slave sends
+its broker id before the first report, if its master is a twistmq broker that announced its support
+for it; any other master would take the id for a report.
 
     | slave to master |       |                                                            |
     | ---             | ---   | ---                                                        |
-    | 0               | int64 | its broker id, above the least number there is             |
+    | 0               | int64 | its broker id, added to the least int64                    |
 
     | master to slave |       |                                                            |
     | ---             | ---   | ---                                                        |
@@ -22,8 +22,8 @@ a report.
     | 8               | int32 | their size; 0: a heartbeat, and the offset is the next one |
     | 12              | bytes | of the log, as they are stored                             |
 
-No frame goes over the end of a commit-log file. A Java slave reads into a buffer of 4 MiB: a frame
-that does not fit it never ends there.
+No frame crosses the end of a commit-log file. A Java slave reads into a buffer of 4 MiB, so it
+never receives the end of a frame that does not fit into the buffer.
 
 Source: DefaultHAConnection, DefaultHAClient @5.3.3, HAConnection, HAService.HAClient @4.9.4.
 """
@@ -40,21 +40,21 @@ _REPORT: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qi")
 REPORT_SIZE: Final = _REPORT.size
 HEAD_SIZE: Final = _HEAD.size
-#: Added to a broker id: a number that is no report.
+#: Added to a broker id, so that the sum cannot be a report.
 _ID_BASE: Final = -(1 << 63)
 _ID_MAX: Final = 1 << 62
-#: Bytes of the log in one frame, at most: what is left of a Java slave's buffer.
+#: The maximum size of the log bytes in one frame: the space that a Java slave's buffer has left.
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEAD_SIZE
 
 
 class StreamBroken(Exception):
-    """The peer sent bytes that are not of the stream: the connection has to be closed."""
+    """The peer sent bytes that do not belong to the stream, so the connection has to be closed."""
 
 
 class Frame(NamedTuple):
     """A frame of the master.
 
-    :param offset: of the bytes in the log; of a heartbeat, where the next ones begin.
+    :param offset: the offset of the bytes in the log; in a heartbeat, where the next ones begin.
     :param data: bytes of the log; empty in a heartbeat.
     """
 
@@ -63,41 +63,41 @@ class Frame(NamedTuple):
 
 
 def encode_report(offset: int) -> bytes:
-    """Make a report: the slave has the log up to ``offset``."""
+    """Encode a report that the slave has the log up to ``offset``."""
     assert offset >= 0, offset
     return _REPORT.pack(offset)
 
 
 def encode_slave_id(broker_id: int) -> bytes:
-    """Say which broker the slave is."""
+    """Encode the broker id of a slave."""
     assert 0 < broker_id < _ID_MAX, broker_id
     return _REPORT.pack(_ID_BASE + broker_id)
 
 
 def slave_id_of(number: int) -> int | None:
-    """The broker id that a number says; None: it is a report."""
+    """Return the broker id in a number; None if the number is a report."""
     return number - _ID_BASE if number < _ID_BASE + _ID_MAX else None
 
 
 def encode_head(offset: int, size: int) -> bytes:
-    """Make the head of a frame.
+    """Encode the head of a frame.
 
-    :param size: of the bytes that follow it; 0: it is a heartbeat.
+    :param size: the size of the following bytes; 0 makes a heartbeat.
     """
     assert offset >= 0 and 0 <= size <= BODY_SIZE_MAX, (offset, size)
     return _HEAD.pack(offset, size)
 
 
 class ReportReader:
-    """Reads reports, however their bytes come."""
+    """Reads reports, however their bytes are split."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """Take what was read; :returns: the reports that are whole.
+        """Add received bytes; :returns: the complete reports.
 
-        Any eight bytes are a report here: a master compares each with its log.
+        Any eight bytes are a report here; the master compares each report with its log.
         """
         data = self._rest + data
         end = len(data) - len(data) % REPORT_SIZE
@@ -106,27 +106,27 @@ class ReportReader:
 
 
 class FrameReader:
-    """Reads frames, however their bytes come.
+    """Reads frames, however their bytes are split.
 
-    :param file_size: bytes of a commit-log file here: no frame goes over the end of one.
+    :param file_size: the size of a local commit-log file, whose end no frame may cross.
     """
 
     def __init__(self, file_size: int) -> None:
         self._file_size = file_size
         self._buffer = bytearray()
-        #: Offset and size of the frame that is coming; None: its head is not whole.
+        #: Offset and size of the frame that is being read; None while its head is incomplete.
         self._head: tuple[int, int] | None = None
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that are kept of a frame that is not whole."""
+        """The number of bytes that are kept of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take what was read; :returns: the frames that are whole.
+        """Add received bytes; :returns: the complete frames.
 
-        :raises StreamBroken: when a head cannot be one of this stream; the text says why. The
-            frames before it are lost: the master sends them again.
+        :raises StreamBroken: when a head is not possible in this stream; the text gives the reason.
+            Earlier frames of the same bytes are lost; the master sends them again.
         """
         buffer = self._buffer
         buffer += data
@@ -155,6 +155,6 @@ class FrameReader:
             raise StreamBroken(f"no frame has offset {offset} and {size} bytes")
         if size > self._file_size - offset % self._file_size:
             raise StreamBroken(
-                f"{size} bytes at {offset} go over the end of a file of {self._file_size}: "
+                f"{size} bytes at {offset} cross the end of a file of {self._file_size}: "
                 "mappedFileSizeCommitLog of the master differs")
         return offset, size

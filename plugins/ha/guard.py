@@ -1,10 +1,16 @@
-"""A look at the master before anything is appended: is this log the beginning of its log?
+"""Checks the master before anything is appended: is the local log the beginning of its log?
 
-The stream has no greeting: a slave that asks for bytes behind its end gets some, whether the bytes
-before are the same or not. So a slave first asks its master, on the port for requests, where its
-log begins and ends (28), and compares its own last message with the one at that place (33).
+The replication stream has no greeting. A master sends the bytes that follow any requested offset,
+whether or not the bytes before it are the same on both sides. If a slave appended them blindly, it
+could mix two different histories in one log, and offsets would point into the middle of messages.
 
-Source: none; Apache's slave appends what it gets.
+A slave therefore asks its master first, on the port for requests, where the master's log begins and
+ends (28), and compares its own last message with the one at the same place (33). Equal messages
+prove that the logs agree up to there, since logs that have a message in common also have all
+earlier ones in common. When the logs differ, the slave copies nothing, unless ``ha.resync`` lets it
+cut its log after the last common message, which a binary search finds.
+
+Source: none; Apache's slave appends the bytes that it receives.
 """
 
 from __future__ import annotations
@@ -23,15 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "LogsDiffer"]
 
-_ALLOW: Final = "ha.resync=true removes what differs here"
+_ALLOW: Final = "ha.resync=true removes the part that differs here"
 
 
 class LogsDiffer(StoreError):
-    """This log is not the beginning of the master's, and may not be changed to be."""
+    """The local log is not the beginning of the master's log, and must not be changed."""
 
 
 class Guard:
-    """Looks at the master of one slave."""
+    """Checks the master of one slave."""
 
     log = Logger()
 
@@ -40,18 +46,18 @@ class Guard:
         self._settings = broker.settings
         self._store = broker.store
         self._lane = broker.background.lane()
-        #: Whether the master that was asked last hears which broker a slave is.
+        #: Whether the last master that was asked accepts the broker id of a slave.
         self.hears_ids = False
-        #: Where it said that it is replicated from; empty: it did not say so, as Apache's do not.
+        #: The master's address for replication as it reported it; empty if not, as for Apache's.
         self.replication = ""
 
     async def prepare(self, address: str) -> int:
-        """Make this log the beginning of the master's.
+        """Make the local log match the beginning of the log on the master.
 
         :param address: the master's port for requests.
-        :returns: where it ends, which is where the master's goes on.
-        :raises LogsDiffer: when it is not, and must not be changed.
-        :raises BrokerError: when the master cannot be asked, the disk fails, or what is here
+        :returns: the end of the local log, at which the master's log continues.
+        :raises LogsDiffer: when the logs differ, and the local one must not be changed.
+        :raises BrokerError: when the master cannot be asked, the disk fails, or the local log
             cannot be read.
         """
         store, log = self._store, self._store.commit_log
@@ -67,21 +73,21 @@ class Guard:
                 f"at {begin}", begin, end, address)
         else:
             await self._compare(address, begin, end)
-        # The first report acknowledges it, to a master that may take that for what is on disk.
+        # The first report acknowledges this offset, and the master may take it as being on disk.
         flushed = store.flush.flushed(log.max_offset)
         if flushed is not None:
             await flushed
         return log.max_offset
 
     def _dispatching(self) -> Generator[None, None, None]:
-        """Make readable what came, so that the last message is soon found."""
+        """Make received messages readable, so that the last message is found quickly."""
         while self._store.dispatch.step():
             yield
 
     # --- questions to the master
 
     async def _range(self, address: str) -> tuple[int, int]:
-        """Where the master's log begins and ends."""
+        """Return where the master's log begins and ends."""
         try:
             table = await runtime_info(self._broker, address)
             self.hears_ids = table.get(HEARS_IDS) == "true"
@@ -91,20 +97,20 @@ class Guard:
             raise BrokerError(f"{address} does not say where its log ends: {error}") from None
 
     async def _message(self, address: str, offset: int) -> bytes | None:
-        """The master's message at a place; None when there is not any."""
+        """Return the master's message at an offset; None if no message begins there."""
         reply = await self._broker.host.ask_server(
             address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset),
             timeout_ms=TIMEOUT_MS)
         return reply.body if reply.code == ResponseCode.SUCCESS else None
 
     async def _is_same(self, address: str, offset: int, size: int) -> bool:
-        """Whether the master has the message that is here."""
+        """Whether the master has the same message as the local log."""
         return await self._message(address, offset) == self._store.raw.read(offset, size)
 
     # --- decisions
 
     async def _begin_at(self, address: str, begin: int, end: int) -> None:
-        """Let an empty log begin where the master's does, or with its last file."""
+        """Let an empty log begin where the master's does, or with the master's last file."""
         log = self._store.commit_log
         first = begin
         if not self._settings.flag("ha.full_copy"):
@@ -114,14 +120,14 @@ class Guard:
                           "{first} to {end}", begin=begin, first=first, end=end)
             await self._store.log_cut.start_at(begin)
         if begin == 0 and end > log.file_size:
-            # A request for 0 is answered with the last file: ask from the second message on.
+            # A master answers a request for 0 with its last file, so ask from the second message.
             message = await self._message(address, 0)
             if not message:
                 raise BrokerError(f"{address} does not give the first message of its log")
             self._store.raw.append(0, message)
 
     async def _restart(self, why: str, begin: int, end: int, address: str) -> None:
-        """Remove this log and begin with the master's.
+        """Remove the local log and begin with the master's.
 
         :raises LogsDiffer: when the settings do not allow it.
         """
@@ -132,7 +138,7 @@ class Guard:
         await self._begin_at(address, begin, end)
 
     async def _compare(self, address: str, begin: int, end: int) -> None:
-        """Compare the last message that both have."""
+        """Compare the last message that both logs have."""
         log = self._store.commit_log
         last = self._last_message(begin, end)
         is_same = last is None or await self._is_same(address, *last)
@@ -147,12 +153,12 @@ class Guard:
         if place is None:
             await self._restart(f"{why}, and no message is the same", begin, end, address)
             return
-        self.log.warn("{why}; ha.resync=true: what is here from {place} on is removed", why=why,
+        self.log.warn("{why}; ha.resync=true: messages here from {place} on are removed", why=why,
                       place=place)
         await self._store.log_cut.truncate(place)
 
     def _last_message(self, begin: int, end: int) -> tuple[int, int] | None:
-        """Place and size of the last message here that ends at ``end`` at most."""
+        """Return offset and size of the last local message that ends at or before ``end``."""
         log, queues = self._store.commit_log, self._store.queues
         at = log.min_offset
         queue = queues.furthest()
@@ -170,9 +176,9 @@ class Guard:
         return last
 
     async def _last_common(self, address: str, begin: int, end: int) -> int | None:
-        """Where the last message ends that both have; None when there is no such message.
+        """Return the end of the last message that both logs have; None without such a message.
 
-        Logs that have a message in common have all those before it, too.
+        Logs that have a message in common also have all earlier messages in common.
         """
         log = self._store.commit_log
         start: int | None = None
@@ -195,7 +201,7 @@ class Guard:
         return sum(places[low])
 
     def _listing(self, start: int, end: int) -> Generator[None, None, list[tuple[int, int]]]:
-        """List the messages of one file, a slice at a time."""
+        """List the messages of one file, one slice at a time."""
         places = []
         for place, size in self._store.raw.messages(start):
             if place + size > end:
@@ -206,6 +212,6 @@ class Guard:
 
 
 def _address(text: str) -> str:
-    """A text that is HOST:PORT; else nothing."""
+    """Return a text that is HOST:PORT; an empty text for any other."""
     host, _, port = text.rpartition(":")
     return text if host and port.isascii() and port.isdecimal() and len(port) <= 5 else ""

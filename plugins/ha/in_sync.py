@@ -1,8 +1,8 @@
-"""Sends that a master of a group with acting masters refuses: too few brokers would have them.
+"""Refuses sends on a master with acting masters in its group if too few brokers would have them.
 
-Nothing is stored of them. Brokers are counted that name servers know, and whose slave is not more
-than ``haMaxGapNotInSync`` behind. ``enableAutoInSyncReplicas`` has sends wait for those that there
-are, ``minInSyncReplicas`` at least.
+Nothing of a refused send is stored. A broker counts if name servers know it and if its lag is not
+above ``haMaxGapNotInSync``. With ``enableAutoInSyncReplicas`` sends wait for the brokers that
+are available, and at least for ``minInSyncReplicas``.
 
 Source: CommitLog.asyncPutMessage, calcNeedAckNums, DefaultHAService.inSyncReplicasNums @5.3.3.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InSyncRule"]
 
-#: The name under which the hook that refuses is registered.
+#: The name under which the hook that refuses sends is registered.
 _HOOK: Final = "ha_in_sync"
 _WAITS_NOT: Final = f"{WAIT}\x01false"
 _REMARK: Final = "in-sync replicas not enough"
@@ -31,7 +31,7 @@ _REMARK: Final = "in-sync replicas not enough"
 class InSyncRule:
     """Counts the brokers of one master's group.
 
-    :param alive: returns how many of them name servers know.
+    :param alive: returns how many brokers of the group name servers know.
     """
 
     def __init__(self, broker: Broker, slaves: Slaves, alive: Callable[[], int]) -> None:
@@ -41,7 +41,7 @@ class InSyncRule:
         self._is_set = False
 
     def role_changed(self) -> None:
-        """Refuse from now on, or no longer: only a SYNC_MASTER has sends wait for slaves."""
+        """Start or stop refusing sends, since sends wait for slaves only on a SYNC_MASTER."""
         is_set = self._broker.role == "SYNC_MASTER"
         if is_set and not self._is_set:
             self._slaves.waits.needed = self.needed
@@ -51,7 +51,7 @@ class InSyncRule:
         self._is_set = is_set
 
     def _in_sync(self) -> int:
-        """The brokers that are there and not far behind, this one counted."""
+        """Return the number of brokers that are available and up to date, including this one."""
         gap = self._broker.settings.int("haMaxGapNotInSync")
         near = sum(link.sender.behind_bytes() < gap for link in self._slaves.links)
         return min(self._alive(), 1 + near)
@@ -64,12 +64,12 @@ class InSyncRule:
         return needed
 
     def needed(self) -> int:
-        """The brokers that must have a message that is sent now, this one counted."""
+        """Return how many brokers, including this one, must have a message that is sent now."""
         return self._needed(self._in_sync())
 
     @hookimpl
     def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
-        """Refuse what waits for brokers that there are not."""
+        """Refuse sends that wait for more brokers than are available."""
         in_sync = self._in_sync()
         if self._needed(in_sync) <= in_sync:
             return None

@@ -1,7 +1,7 @@
-"""The kernel's tables as a slave copies them: topics, groups, consumer offsets.
+"""The broker's own tables as a slave copies them: topics, groups, consumer offsets.
 
-Topics and groups become those of the master, with its data version. Offsets are the master's where
-it has some. Filter data and accounts are not copied: no request gives them.
+Topics and groups become equal to the master's, including the data version. Offsets are replaced
+where the master has some. Filter data and accounts are not copied, because no request returns them.
 
 Source: SlaveSynchronize.syncTopicConfig, syncSubscriptionGroupConfig, syncConsumerOffset @5.3.3.
 """
@@ -33,7 +33,7 @@ __all__ = ["KernelTable", "kernel_tables", "offsets_of"]
 #: A body with a data version.
 B = TypeVar("B", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
 
-#: From one copy to the next, ms. Apache's slaves of 4.9.4 copy every 10 s, those of 5.3.3 every 60.
+#: The time between two copies, ms. Apache's slaves copy every 10 s (4.9.4) or every 60 s (5.3.3).
 _COPY_PERIOD_MS: Final = 3000
 #: The only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
 _LIGHT_QUEUE_ID: Final = 0
@@ -48,12 +48,12 @@ class KernelTable:
 
 
 class _Versioned(Generic[B]):
-    """A table with a data version, which becomes that of the master.
+    """A table with a data version, which becomes equal to the master's.
 
-    :param kind: of the body.
-    :param replacing: makes the table that of a body, in slices.
+    :param kind: the type of the body.
+    :param replacing: replaces the table by the one in a body, in slices.
     :param save: saves the table if it changed.
-    :param version: the data version of the table.
+    :param version: returns the data version of the table.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class _Versioned(Generic[B]):
         self._copied = theirs.data_version
 
     def is_current(self) -> bool:
-        """Whether the table still is as it was copied."""
+        """Whether the table is still as it was copied."""
         return self._version() == self._copied
 
 
 def _topics(broker: Broker) -> _Versioned[TopicConfigSerializeWrapper]:
-    """The topics of a slave."""
+    """Make the table of topics on a slave."""
     topics = broker.topic_config
     return _Versioned(
         broker, TopicConfigSerializeWrapper,
@@ -92,7 +92,7 @@ def _topics(broker: Broker) -> _Versioned[TopicConfigSerializeWrapper]:
 
 
 def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
-    """The groups of a slave."""
+    """Make the table of consumer groups on a slave."""
     groups = broker.subscription_group
     return _Versioned(
         broker, SubscriptionGroupWrapper,
@@ -104,7 +104,7 @@ def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
 class _Offsets:
     """The consumer offsets of a slave.
 
-    :param commits: those at this slave that the master does not have.
+    :param commits: commits at this slave that the master does not have yet.
     """
 
     def __init__(self, broker: Broker, commits: Commits) -> None:
@@ -119,26 +119,26 @@ class _Offsets:
         table, offsets = self._broker.consumer_offset, offsets_of(theirs)
         await self._commits.join(offsets)
         if not self._broker.is_slave:
-            # It became a master meanwhile: what came since then is its own.
+            # This broker became a master while it waited: later commits are its own.
             return
         await self._broker.slices.run(table.merging(offsets, larger_wins=False))
-        # 4.9.4 has no version.
+        # A table of 4.9.4 has no version.
         if theirs.data_version is not None:
             table.take_version(theirs.data_version)
 
     def is_current(self) -> bool:
-        """Whether nothing was committed here that the master does not have."""
+        """Whether every offset that was committed here is known to the master."""
         return not self._commits.has_kept
 
 
 def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, int]]:
-    """All offsets of a broker, those of light queues as well, by "topic@group" and queue."""
+    """Return all offsets of a broker, also for light queues, by "topic@group" and queue."""
     return {**body.offset_table, **{
         key: {_LIGHT_QUEUE_ID: offset} for key, offset in body.lmq_offset_table.items()}}
 
 
 def kernel_tables(broker: Broker, commits: Commits) -> list[KernelTable]:
-    """The tables, in the order in which they are copied."""
+    """Make the tables, in the order in which they are copied."""
     topics, groups, offsets = _topics(broker), _groups(broker), _Offsets(broker, commits)
     return [
         KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,

@@ -1,9 +1,9 @@
-"""How long ago the log was as long as a slave has it now, as a metric shows it.
+"""Measures the lag of a slave: how long ago the log was as long as the slave has it now.
 
-Each report is compared with places where the log ended some time before. There are at most
-``_PLACES_MAX`` of them: the time is right within ``_GRAIN_MS``, or within a hundredth of itself.
+Each report is compared with earlier ends of the log, of which at most ``_PLACES_MAX`` are
+remembered. The result is accurate within ``_GRAIN_MS``, or within a hundredth of its value.
 
-Source: none; Kafka's replicas are measured so.
+Source: none; Kafka measures the lag of its replicas in this way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["Lag"]
 
-#: From one place to the next that is remembered, ms, at first; and how many there are at most.
+#: The initial time between two remembered ends, ms, and the maximum number of them.
 _GRAIN_MS: Final = 100
 _PLACES_MAX: Final = 1024
 
@@ -22,19 +22,19 @@ _PLACES_MAX: Final = 1024
 class Lag:
     """The lag of one slave.
 
-    :param now_ms: the time of its connection: it counts as behind since then until it has all.
+    :param now_ms: the time of its connection, at which the lag begins.
     """
 
     def __init__(self, now_ms: int) -> None:
-        #: The newest time at which the log was no longer than what the slave has.
+        #: The newest time at which the log was not longer than the slave's log is.
         self._had_all_ms = now_ms
-        #: Where the log ended, and when.
+        #: Ends of the log, with the times at which they were noted.
         self._places: deque[tuple[int, int]] = deque()
-        #: From one place to the next, ms.
+        #: The time between two remembered ends, ms.
         self._grain_ms = _GRAIN_MS
 
     def reported(self, acked: int, end: int, now_ms: int) -> None:
-        """The slave has the log up to ``acked``; it ends at ``end`` here."""
+        """Note that the slave has the log up to ``acked`` while it ends at ``end`` here."""
         places = self._places
         while places and places[0][0] <= acked:
             self._had_all_ms = places.popleft()[1]
@@ -43,7 +43,7 @@ class Lag:
         self.noted(end, now_ms)
 
     def noted(self, end: int, now_ms: int) -> None:
-        """The log ends here now; called with reports, and periodically between."""
+        """Note where the log ends now; called with reports, and periodically in between."""
         places = self._places
         if not places or now_ms - places[-1][1] >= self._grain_ms:
             places.append((end, now_ms))
@@ -52,5 +52,5 @@ class Lag:
             self._grain_ms = 2 * (places[-1][1] - places[0][1]) // len(places)
 
     def ms(self, acked: int, end: int, now_ms: int) -> int:
-        """How long the slave is behind, ms; 0 when it has all."""
+        """Return the lag of the slave, ms; 0 when it has the whole log."""
         return 0 if acked >= end else now_ms - self._had_all_ms

@@ -1,8 +1,8 @@
-"""The connections of replication: what sockets give goes to sender or receiver, and back.
+"""The connections of replication, which pass bytes between sockets and sender or receiver.
 
-A master has at most ``_UNSENT_MAX`` bytes in memory for each slave: when these are with the
-operating system, the transport asks for more. A slave that lacks more gets them from the files,
-except over TLS. A slave reads nothing while its log is being changed.
+A master keeps at most ``_UNSENT_MAX`` bytes in memory for each slave; when the operating system has
+taken them, the transport asks for more. A slave that lacks more bytes gets them directly from the
+files, except over TLS. A slave does not read from its connection while its log is being changed.
 
 Source: DefaultHAConnection, DefaultHAClient @5.3.3.
 """
@@ -25,17 +25,17 @@ from twistmq.plugins.ha.sender import Sender
 
 __all__ = ["CLOSED", "MasterLink", "SlaveLink", "host_of"]
 
-#: The reason for an end of a connection that neither side explained.
+#: The reason for the end of a connection that neither side explained.
 CLOSED: Final = "it closed the connection"
-#: Bytes of the log that are given to a transport at a time, and wait there at most.
+#: The number of bytes of the log that are passed to a transport at once, and may wait there.
 _UNSENT_MAX: Final = 256 * 1024
 
 
 @implementer(IPushProducer)
 class _Link(Protocol):
-    """A connection whose bytes go to the operating system at once, as far as it takes them.
+    """A connection whose bytes are passed to the operating system at once, as far as it takes them.
 
-    Over TLS they wait in the transport until the reactor has served others.
+    Over TLS they wait in the transport until the reactor has served other connections.
     """
 
     transport: Any
@@ -44,21 +44,21 @@ class _Link(Protocol):
         #: Whether bytes wait in the transport.
         self._is_full = False
         self._is_encrypted = False
-        #: Writes as much as the socket takes, see twisted.internet.tcp.Connection.
+        #: Writes as many bytes as the socket takes; see twisted.internet.tcp.Connection.
         self._write_some: Callable[[bytes], int | Exception] | None = None
 
     def connectionMade(self) -> None:
-        # A transport that wraps another, as TLS does, has no such method.
+        # A transport that wraps another one, as TLS does, lacks this method.
         self._write_some = getattr(self.transport, "writeSomeData", None)
-        # By the producer interface the transport says when it is empty; one of TLS does not know,
-        # and says when there is too much in it, and when no longer.
+        # A plain transport calls its producer when all bytes are sent. A TLS transport does not
+        # know that; it calls its producer when too many bytes wait, and when enough of them left.
         self._is_encrypted = ISSLTransport.providedBy(self.transport)
         self.transport.registerProducer(self, self._is_encrypted)
 
     def _write(self, data: bytes) -> None:
-        """Send bytes; what the socket does not take waits in the transport."""
+        """Send bytes; the ones that the socket does not take wait in the transport."""
         if not self._is_full and self._write_some is not None:
-            # It needs no other round of the reactor.
+            # Writing directly saves another round of the reactor.
             taken = self._write_some(data)
             if taken == len(data):
                 return
@@ -68,15 +68,15 @@ class _Link(Protocol):
         self.transport.write(data)
 
     def pauseProducing(self) -> None:
-        """Too much waits in a transport of TLS."""
+        """Called when too many bytes wait in a TLS transport."""
         self._is_full = True
 
     def resumeProducing(self) -> None:
-        """The transport has sent all, or enough of it."""
+        """Called when the transport has sent all its bytes, or enough of them."""
         self._is_full = False
 
     def stopProducing(self) -> None:
-        """The connection is lost."""
+        """Called when the connection is lost."""
         self._is_full = True
 
 
@@ -85,8 +85,8 @@ class SlaveLink(_Link):
 
     :param peer: "host:port".
     :param now_ms: the clock for silences.
-    :param on_report: called when a report moved, with whether it was the first.
-    :param on_end: called once when the connection is lost, with why.
+    :param on_report: called when a report advanced, with whether it was the first one.
+    :param on_end: called once when the connection is lost, with the reason.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class SlaveLink(_Link):
         self._now_ms = now_ms
         self._on_report, self._on_end = on_report, on_end
         self._why = ""
-        #: Whether it is cut off, or about to be.
+        #: Whether the connection is closed or about to be closed.
         self.is_over = False
-        #: How bytes go to a slave that is far behind; None over TLS.
+        #: Sends bytes to a slave with a large lag; None over TLS.
         self._direct: DirectFrames | None = None
 
     def connectionMade(self) -> None:
@@ -112,18 +112,18 @@ class SlaveLink(_Link):
 
     @property
     def has_reported(self) -> bool:
-        """Whether it counts as a slave."""
+        """Whether the connection counts as a slave."""
         return self.sender.acked >= 0 and not self.is_over
 
     @property
     def slave(self) -> int | str:
-        """Which slave it is: its broker id, or its host where it did not say its id."""
+        """Identifies the slave: its broker id, or its host if it did not send its id."""
         broker_id = self.sender.slave_id
         return self.host if broker_id is None else broker_id
 
     @property
     def host(self) -> str:
-        """The host it comes from."""
+        """The host that the connection comes from."""
         return host_of(self.peer)
 
     def dataReceived(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class SlaveLink(_Link):
                 self.send()
 
     def send(self) -> None:
-        """Send what is due, unless bytes wait in the transport."""
+        """Send the bytes that are due, unless bytes wait in the transport."""
         if self._is_full or self.is_over:
             return
         direct = self._direct
@@ -159,16 +159,16 @@ class SlaveLink(_Link):
             self.end(f"its bytes cannot be read: {error}")
             return
         if len(data) >= _UNSENT_MAX:
-            # More is due, which waits until the reactor has served others.
+            # More bytes are due; they wait until the reactor has served other connections.
             self._is_full = True
             self.transport.write(data)
         elif data:
             self._write(data)
 
     def _wait_for_room(self) -> None:
-        """Have the reactor say when the socket takes more, though nothing waits in the transport.
+        """Ask the reactor to report when the socket takes more, without any bytes in the transport.
 
-        It says so once it has served others, at once when there is room.
+        The report comes after other connections were served, or at once if the socket has room.
         """
         self._is_full = True
         self.transport.startWriting()
@@ -178,7 +178,7 @@ class SlaveLink(_Link):
         self.send()
 
     def tick(self) -> None:
-        """Send a heartbeat when it is due, close when the slave is silent; periodic."""
+        """Send a heartbeat when it is due, and close when the slave is silent; periodic."""
         now_ms = self._now_ms()
         if self.sender.is_silent(now_ms):
             self.end("it was silent too long")
@@ -190,7 +190,7 @@ class SlaveLink(_Link):
                 self._write(heartbeat)
 
     def end(self, why: str) -> None:
-        """Cut the connection off."""
+        """Close the connection at once."""
         if not self.is_over:
             self.is_over, self._why = True, why
             self.transport.abortConnection()
@@ -204,8 +204,8 @@ class MasterLink(_Link):
     """The connection to the master, at its slave.
 
     :param now_ms: the clock for silences.
-    :param take: appends bytes to the log: their offset and they; raises StoreError.
-    :param on_end: called once when the connection is lost, with why.
+    :param take: appends bytes to the log, given their offset and the bytes; raises StoreError.
+    :param on_end: called once when the connection is lost, with the reason.
     """
 
     def __init__(
@@ -219,9 +219,9 @@ class MasterLink(_Link):
         self._take, self._on_end = take, on_end
         self._why = ""
         self._is_over = False
-        #: Whether the master has sent anything that could be taken.
+        #: Whether the master has sent anything that could be accepted.
         self.is_heard = False
-        #: Whether it sent what could not be taken.
+        #: Whether the master sent anything that could not be accepted.
         self.is_refused = False
 
     def connectionMade(self) -> None:
@@ -243,7 +243,7 @@ class MasterLink(_Link):
             self.end(str(error))
 
     def report(self, offset: int) -> None:
-        """Tell the master up to where the log is here."""
+        """Report to the master how far the local log reaches."""
         data = self.receiver.report(offset, self._now_ms())
         if data and not self._is_over:
             self._write(data)
@@ -251,7 +251,7 @@ class MasterLink(_Link):
     def tick(self) -> bool:
         """Send a heartbeat when it is due; periodic.
 
-        :returns: whether the connection was cut off, because the master is silent.
+        :returns: whether the connection was closed because the master is silent.
         """
         now_ms = self._now_ms()
         if self.receiver.is_silent(now_ms):
@@ -263,7 +263,7 @@ class MasterLink(_Link):
         return False
 
     def end(self, why: str) -> None:
-        """Cut the connection off."""
+        """Close the connection at once."""
         if not self._is_over:
             self._is_over, self._why = True, why
             self.transport.abortConnection()
@@ -274,10 +274,10 @@ class MasterLink(_Link):
 
 
 def host_of(peer: str) -> str:
-    """The host of "host:port"."""
+    """Return the host of "host:port"."""
     return peer.rpartition(":")[0]
 
 
 def _why_ended(reason: Failure) -> str:
-    """Why a connection was lost that this side did not end."""
+    """Return why a connection was lost that this side did not end."""
     return str(reason.value) if reason.check(BrokerError) else CLOSED

@@ -1,10 +1,10 @@
-"""The addresses of a slave's master: as settings or name servers say.
+"""The addresses of a slave's master, from the settings or from name servers.
 
-A registration is answered with both addresses of the live master, or without any while it is gone.
-Anyone who reaches a name server can register there, so that nothing is taken of a master until its
-log was compared with the one here; see ``Follower.source``.
-The address of the replication port stays then, because the master comes back to it; the one for
-requests does not.
+The response to a registration contains both addresses of the live master, or none while it is gone.
+Anyone who can connect to a name server can register there, so a slave does not use a master until
+its log was compared with the local one; see ``Follower.source``. While the master is gone, the
+address of its replication port is kept, because the master will return to it; the address for
+requests is not kept.
 
 Source: BrokerController.handleRegisterBrokerResult, onMasterOffline, onMasterOnline @5.3.3.
 """
@@ -24,9 +24,9 @@ __all__ = ["MasterAddress"]
 
 
 class MasterAddress:
-    """The addresses of one slave's master, "host:port" each.
+    """The addresses of one slave's master, each as "host:port".
 
-    :param settings: ``haMasterAddress`` and ``ha.master`` win over name servers.
+    :param settings: ``haMasterAddress`` and ``ha.master`` override name servers.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -37,35 +37,34 @@ class MasterAddress:
 
     @property
     def requests(self) -> str:
-        """The port for requests; empty while no master is known."""
+        """The master's port for requests; empty while no master is known."""
         if self.given or (self._told and self._is_same_host):
             return self.given or self._told
-        # Only the replication port is known: it is the next one unless haListenPort is given.
+        # Only the replication port is known; by default it follows the port for requests.
         host, _, port = self._given_ha.rpartition(":")
         return f"{host}:{int(port) - 1}" if port else ""
 
     @property
     def given(self) -> str:
-        """The port for requests that the settings name; empty: they name none."""
+        """The port for requests that the settings name; empty if they do not name any."""
         return self._settings.text("ha.master").strip()
 
     @property
     def _is_same_host(self) -> bool:
-        """Whether name servers tell of the broker that ``haMasterAddress`` names, if that is given.
-        """
+        """Whether name servers report the broker that ``haMasterAddress`` names, if it is given."""
         given = self._given_ha
         return not given or given == self._told_ha or (
             given.rpartition(":")[0] == self._told.rpartition(":")[0])
 
     @property
     def replication(self) -> str:
-        """The port for replication; empty while no master is known."""
+        """The master's port for replication; empty while no master is known."""
         return self._given_ha or self._told_ha
 
     def replication_of(self, said: str) -> str:
-        """The port for replication of a master that may have said itself where that is.
+        """Return the port for replication of a master that may have reported it itself.
 
-        :param said: empty when it did not; else it wins over name servers.
+        :param said: the master's own report, which overrides name servers; empty without one.
         """
         return self._given_ha or said or self._told_ha
 
@@ -75,10 +74,10 @@ class MasterAddress:
         return given if len(given) >= ADDRESS_LENGTH_MIN else ""
 
     def registered(self, answers: Sequence[Registered]) -> None:
-        """Take the first answer that names a master, or says that there is none.
+        """Use the first response that names a master, or else a response that names none.
 
-        Differs from Apache, whose slave takes the first: a name server that was just started may
-        not know the master yet.
+        Differs from Apache, whose slave uses the first response: a name server that was just
+        started may not know the master yet.
         """
         answer = next((each for each in answers if each.master_address), answers[0])
         self.is_told = True
@@ -86,11 +85,11 @@ class MasterAddress:
         self._told_ha = answer.ha_address or self._told_ha
 
     def came(self, requests: str, replication: str) -> None:
-        """The master is there, as it says itself or a name server does."""
+        """Note the addresses of an available master, which it or a name server reported."""
         self.is_told = True
         self._told, self._told_ha = requests, replication
 
     def left(self, requests: str) -> None:
-        """The broker at this address is gone: it is asked for nothing if it was the master."""
+        """Note that a broker is gone; if it was the master, it is no longer asked."""
         if requests == self._told:
             self._told = self._told_ha = ""

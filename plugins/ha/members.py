@@ -1,7 +1,7 @@
-"""The brokers of a group, as name servers know them, and the signs of life of this one.
+"""The brokers of a group, as name servers know them, and the heartbeats of this broker.
 
-Name servers before 5 know neither request: their group is the route of a topic that each broker
-has, and asking for the version of its topics is a sign of life.
+Name servers before version 5 know neither of these requests. For them the group is the route of a
+topic that each of its brokers has, and a broker that queries the version of its topics is alive.
 
 Source: BrokerOuterAPI.syncBrokerMemberGroup, sendHeartbeat, sendHeartbeatViaDataVersion @5.3.3.
 """
@@ -41,7 +41,7 @@ class Members:
         return self._broker.settings.flag("compatibleWithOldNameSrv")
 
     async def ask(self) -> dict[int, str]:
-        """Ask name servers for the group; :returns: addresses by id, none when it is not known.
+        """Ask name servers for the group; :returns: addresses by id, empty if it is not known.
 
         :raises BrokerError: when no name server answers.
         """
@@ -70,10 +70,10 @@ class Members:
         return dict(group.broker_addrs)
 
     def heartbeat(self, _: int = 0) -> None:
-        """Tell name servers that this broker lives, once it registers; periodic."""
+        """Send a heartbeat to name servers, once this broker registers; periodic."""
         broker = self._broker
         if broker.identity.registers:
-            # A name server that hangs holds up no later heartbeat.
+            # Not awaited, so that a name server that hangs cannot delay later heartbeats.
             Deferred.fromCoroutine(self._heartbeat())
 
     async def _heartbeat(self) -> None:

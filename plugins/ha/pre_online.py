@@ -1,8 +1,9 @@
-"""A broker of a group with acting masters registers once it is connected to the others.
+"""Lets a broker of a group with acting masters register once it is connected to the group.
 
-A master tells each broker of its group where it is, waits until that one is connected, and takes
-its larger consumer offsets; a slave asks its master, and waits until it is connected. Until then
-no client is sent to it. A broker that is alone registers at once.
+A master sends each broker of its group its address, waits until that broker is connected, and
+adopts its larger consumer offsets. A slave asks its master for the address, and waits until it is
+connected. Until the broker registers, clients do not use it. A broker without others in its group
+registers at once.
 
 Differs from Apache: a master that waits for several brokers of one host counts their connections.
 
@@ -35,14 +36,14 @@ __all__ = ["PreOnline", "has_pre_online"]
 
 
 def has_pre_online(broker: Broker) -> bool:
-    """Whether a broker waits for others before it registers."""
+    """Whether a broker waits for its group before it registers."""
     settings = broker.settings
     return (settings.flag(ACTING) and settings.int("totalReplicas") > 1
             and not settings.flag("skipPreOnline") and broker.host.has_name_servers)
 
 
 class PreOnline:
-    """The way of one broker into its group."""
+    """Connects one broker to its group."""
 
     log = Logger()
 
@@ -54,16 +55,16 @@ class PreOnline:
         self._members = members
         self._exchange = exchange
         self._slaves, self._follower = slaves, follower
-        #: Brokers whose connection was there, and whose offsets were taken.
+        #: Brokers that were connected and whose offsets were adopted.
         self._done: set[str] = set()
-        #: Why it is not registered yet, as the log was told.
+        #: Why the broker is not registered yet, as it was logged.
         self.fault = ""
-        #: Since when it waits, and whether the log has a warning of the fault.
+        #: Since when the broker waits, and whether the fault was logged as a warning.
         self._since_ms = broker.steady.awake_ms()
         self._has_warned = False
 
     def step(self, _: int = 0) -> Deferred[None] | None:
-        """Go on with it; periodic."""
+        """Take the next step; periodic."""
         if self._broker.identity.registers:
             return None
         return Deferred.fromCoroutine(self._step())
@@ -88,7 +89,7 @@ class PreOnline:
             await registered
 
     def _say(self, fault: str) -> None:
-        """Tell the log, in a warning when it lasts: at first each broker waits for the others."""
+        """Log a fault, as a warning only if it lasts: at first brokers wait for each other."""
         is_overdue = self._broker.steady.awake_ms() - self._since_ms >= FAULT_AFTER_MS
         if fault == self.fault and self._has_warned >= is_overdue:
             return
@@ -97,7 +98,7 @@ class PreOnline:
         write("this broker does not register yet: {fault}", fault=fault)
 
     async def _slave_waits(self, members: Mapping[int, str]) -> str:
-        """:returns: why it cannot register; empty: it can."""
+        """:returns: why the broker cannot register; an empty text if it can."""
         address = members.get(MASTER_ID)
         if address is None or self._follower.is_connected:
             return ""
@@ -106,7 +107,7 @@ class PreOnline:
         return f"it is not connected to its master, {address}"
 
     async def _master_waits(self, members: Mapping[int, str]) -> str:
-        """:returns: why it cannot register; empty: it can."""
+        """:returns: why the broker cannot register; an empty text if it can."""
         hosts = [link.peer.rpartition(":")[0] for link in self._slaves.links]
         for _, address in sorted(members.items()):
             if address in self._done:

@@ -1,4 +1,4 @@
-"""Bytes of the log in the last second, as tools and metrics show them."""
+"""Counts the bytes of the log in the last second, as tools and metrics show them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ByteRate:
 
     def __init__(self, now_ms: int) -> None:
         self._second_ms = now_ms
-        #: Bytes of this second and of the one before.
+        #: The bytes of the current second and of the previous one.
         self._bytes = self._bytes_before = 0
 
     def add(self, size: int, now_ms: int) -> None:
@@ -29,6 +29,6 @@ class ByteRate:
         self._bytes += size
 
     def in_second(self, now_ms: int) -> int:
-        """The bytes of the last whole second."""
+        """Return the number of bytes in the last whole second."""
         self.add(0, now_ms)
         return self._bytes_before

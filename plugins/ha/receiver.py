@@ -1,6 +1,6 @@
-"""A master as its slave hears it: the bytes that its log goes on with.
+"""The protocol of a slave towards its master: it receives the bytes that continue the log.
 
-No network here: bytes of the connection come in, and the time is given.
+This module does not use the network: received bytes and the time are passed in.
 
 Source: DefaultHAClient @5.3.3.
 """
@@ -23,12 +23,12 @@ __all__ = ["Receiver"]
 
 
 class Receiver:
-    """The bytes that a slave gets of its master over one connection.
+    """The bytes that a slave receives from its master over one connection.
 
-    :param file_size: bytes of a commit-log file here.
-    :param offset: up to where the slave has the log.
+    :param file_size: the size of a local commit-log file, in bytes.
+    :param offset: the offset up to which the slave has the log.
     :param now_ms: the time of the connection, on a clock that does not jump.
-    :param slave_id: this broker's id, for a master that hears it; None: it is not said.
+    :param slave_id: this broker's id if the master accepts it; None to leave it out.
     """
 
     def __init__(
@@ -38,30 +38,30 @@ class Receiver:
         self._slave_id = slave_id
         self._settings = settings
         self._frames = FrameReader(file_size)
-        #: Up to here bytes came.
+        #: The offset up to which bytes were received.
         self.offset = offset
         self.reported = offset
         self.read_ms = self.reported_ms = self._made_ms = now_ms
-        #: Whether what came last was a heartbeat, and not as the first of the connection: the
-        #: master had nothing to send.
+        #: Whether the last frame was a heartbeat other than the first one of the connection, so
+        #: that the master had nothing to send.
         self.is_idle = False
 
     def begin(self) -> bytes:
-        """The first bytes of the slave: its broker id, and up to where it has the log."""
+        """Return the first bytes of the slave: its broker id, and the end of its log."""
         said = encode_slave_id(self._slave_id) if self._slave_id is not None else b""
         return said + encode_report(self.offset)
 
     def received(self, data: bytes, now_ms: int) -> bytes:
-        """Take what was read; :returns: the bytes of the log that follow those before.
+        """Accept received bytes; :returns: the bytes that continue the log.
 
-        :raises StreamBroken: when they do not follow; the text says why.
+        :raises StreamBroken: when they do not follow the log; the text gives the reason.
         """
         self.read_ms = now_ms
         parts = []
         at = self.offset
         for frame in self._frames.feed(data):
             if frame.offset != at:
-                raise StreamBroken(f"bytes of {frame.offset} came, but the log goes on at {at}")
+                raise StreamBroken(f"bytes at {frame.offset} came, but the log continues at {at}")
             parts.append(frame.data)
             self.is_idle = not frame.data and now_ms > self._made_ms + self._heartbeat_ms()
             at += len(frame.data)
@@ -69,7 +69,7 @@ class Receiver:
         return b"".join(parts)
 
     def report(self, offset: int, now_ms: int) -> bytes:
-        """Say that the slave has the log up to ``offset``; nothing if that was said before.
+        """Report that the slave has the log up to ``offset``, unless that was reported before.
 
         :returns: the bytes to send.
         """
@@ -79,7 +79,7 @@ class Receiver:
         return encode_report(offset)
 
     def heartbeat(self, now_ms: int) -> bytes:
-        """The report that is due although nothing came, or nothing."""
+        """Return the report that is due after a silence; empty if none is due."""
         if now_ms - self.reported_ms <= self._heartbeat_ms():
             return b""
         self.reported_ms = now_ms
@@ -89,5 +89,5 @@ class Receiver:
         return self._settings.int("haSendHeartbeatInterval")
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether nothing was read for so long that the connection has to be closed."""
+        """Whether the master was silent for long enough that the connection has to be closed."""
         return now_ms - self.read_ms > self._settings.int("haHousekeepingInterval")

@@ -1,7 +1,7 @@
-"""Changes of tables that a slave refuses: they are its master's.
+"""Makes a slave refuse changes of tables that it copies from its master.
 
-4.9.4's slaves refuse them in these words. 5.3.3's make them, answer with success, and undo them
-with the next copy.
+Slaves of 4.9.4 refuse them with the same text. Slaves of 5.3.3 make the change, answer with
+success, and undo the change with the next copy.
 
 Source: AdminBrokerProcessor.checkSlave @4.9.4.
 """
@@ -28,7 +28,7 @@ __all__ = ["CHANGES", "refusing_rows"]
 
 _REMARK: Final = ("Can't modify topic or subscription group from slave broker, please execute it "
                   "from master broker.")
-#: The requests that change a table which a slave copies.
+#: The requests that change a table which slaves copy.
 CHANGES: Final = frozenset({
     RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -39,7 +39,7 @@ CHANGES: Final = frozenset({
 
 
 def refusing_rows(broker: Broker, handlers: Mapping[int, AnyHandler]) -> list[AnyHandler]:
-    """The rows of these requests, which refuse them as long as the broker is a slave."""
+    """Return handlers of these requests that refuse them as long as the broker is a slave."""
     return [_refusing(broker, handlers[code]) for code in sorted(CHANGES) if code in handlers]
 
 

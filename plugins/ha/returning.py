@@ -1,14 +1,16 @@
-"""A master that starts: another one may have taken its place, or slaves its consumers.
+"""The start of a master that may have been replaced, or whose consumers may have moved to slaves.
 
-Where its name has a live master whose log begins as its own does, a slave was promoted, and it does
-not start: two masters would store different messages at the same places, and one of both would be
-lost. An operator lets it start as a slave. A broker with another log took nobody's place, however:
-anyone who reaches a name server can register there.
+If another live master has the same name, and its log begins in the same way, then a slave was
+promoted, and this broker does not start: two masters would store different messages at the same
+places, and the messages of one of them would be lost. An operator can start this broker as a slave.
+A master with a different log, however, did not take this broker's place: anyone who can connect to
+a name server can register there.
 
-Consumers that went on with a slave committed there. Before a master answers requests and registers
-it asks the slaves of its name for their offsets, and takes those that are larger than its own: no
-consumer goes back, and none repeats what it has consumed. Apache's masters do so only with
-enableSlaveActingMaster. Nothing is taken from a broker whose log does not begin as the one here.
+Consumers that continued with a slave committed their offsets there. Before a master answers
+requests and registers, it asks the slaves of its name for their offsets, and adopts the ones that
+are larger than its own. So no consumer goes back, and none processes messages again. Apache's
+masters do so only with enableSlaveActingMaster. Nothing is adopted from a broker whose log begins
+differently.
 
 Source: BrokerPreOnlineService.syncMetadataReverse @5.3.3.
 """
@@ -39,12 +41,13 @@ _log = Logger()
 
 
 async def return_as_master(broker: Broker) -> None:
-    """Look who is there, and take the larger offsets of the slaves; what fails is logged.
+    """Look for other brokers of the name, and adopt the larger offsets of slaves; log failures.
 
-    A broker with an empty log has nothing that was consumed. An offset behind the end of its queue
-    here is cut to that end: the messages of it are gone, and the next ones are not skipped.
+    A broker with an empty log has no messages that were consumed. An offset after the end of its
+    local queue is reduced to that end: the messages up to it are gone, and must not cause the next
+    messages to be skipped.
 
-    :raises SettingsError: when its name has another master, which may have taken its place.
+    :raises SettingsError: when the name has another master, which may have replaced this one.
     """
     if broker.is_slave or not broker.host.has_name_servers or not (
             broker.store.commit_log.max_offset):
@@ -52,8 +55,8 @@ async def return_as_master(broker: Broker) -> None:
     try:
         members = await broker.host.find_members(broker.broker_name)
     except BrokerError as error:
-        _log.warn("the slaves of this broker are not known, so that consumer offsets which they "
-                  "took meanwhile are not taken back: {error}", error=str(error))
+        _log.warn("the slaves of this broker are not known, so consumer offsets that were "
+                  "committed there are not taken back: {error}", error=str(error))
         return
     master = members.get(MASTER_ID, broker.broker_address)
     if master != broker.broker_address and await _is_master(broker, master):
@@ -64,7 +67,7 @@ async def return_as_master(broker: Broker) -> None:
 
 
 async def _is_master(broker: Broker, address: str) -> bool:
-    """Whether a broker answers, and is not a slave."""
+    """Whether a broker answers and is not a slave."""
     try:
         table = await runtime_info(broker, address)
     except BrokerError:
@@ -73,14 +76,14 @@ async def _is_master(broker: Broker, address: str) -> bool:
 
 
 async def _require_stranger(broker: Broker, master: str) -> None:
-    """Let this broker start beside one that is not its successor.
+    """Let this broker start beside a master that is not its successor.
 
-    :raises SettingsError: when the other one may be, unless ``ha.other_master`` says that it is
-        not.
+    :raises SettingsError: when the other master may be its successor, unless
+        ``ha.other_master`` is set.
     """
     name = broker.broker_name
     if broker.settings.flag(OTHER_MASTER):
-        _log.warn("{name} has another live master, {master}: this one starts all the same, because "
+        _log.warn("{name} has another live master, {master}: this one starts nevertheless, because "
                   "of {setting}=true", name=name, master=master, setting=OTHER_MASTER)
         return
     why = ""
@@ -100,12 +103,12 @@ async def _require_stranger(broker: Broker, master: str) -> None:
 
 
 async def has_same_log(broker: Broker, address: str) -> bool:
-    """Whether the log of another broker begins as the one here.
+    """Whether the log of another broker begins like the local one.
 
-    The first and the last message are compared that begin a file of both.
+    The function compares the first and the last of the messages that begin a file in both logs.
 
-    :raises BrokerError: when that cannot be found out: it does not answer, or has none of the
-        places that the log here has.
+    :raises BrokerError: when the comparison fails: the other broker does not answer, or its log
+        and the local one have no places in common.
     """
     raw, log = broker.store.raw, broker.store.commit_log
     begin, end = await log_range_of(broker, address)
@@ -122,13 +125,13 @@ async def has_same_log(broker: Broker, address: str) -> bool:
 
 
 async def take_back(broker: Broker, slave: str) -> None:
-    """Take the larger consumer offsets of a slave; a failure is logged."""
+    """Adopt the larger consumer offsets of a slave; a failure is logged."""
     try:
         if not await has_same_log(broker, slave):
             raise BrokerError("its log has none of the messages here")
         body = await ask(broker, slave, RequestCode.GET_ALL_CONSUMER_OFFSET)
         theirs = offsets_of(await decode_body(broker, LmqConsumerOffsetSerializeWrapper, body))
-        # There is no client yet that would wait for slices.
+        # No client is connected yet that would have to wait, so this runs without slices.
         taken = run_to_completion(broker.consumer_offset.merging(
             _within_queues(broker, theirs), larger_wins=True))
     except BrokerError as error:
@@ -142,7 +145,7 @@ async def take_back(broker: Broker, slave: str) -> None:
 
 
 async def _take_tables_back(broker: Broker, slave: str) -> None:
-    """Take what a slave that stood in has done of the work of plugins."""
+    """Adopt the progress of plugins' work that a slave made while it stood in."""
     for table in broker.hooks.collect_synced_tables():
         if table.take_back is None:
             continue
@@ -156,7 +159,7 @@ async def _take_tables_back(broker: Broker, slave: str) -> None:
 def _within_queues(
     broker: Broker, offsets: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, int]]:
-    """The offsets, none behind the end of its queue."""
+    """Return the offsets, each reduced to the end of its queue if it is after it."""
     queues = broker.store.queues
     within = {}
     for key, by_queue in offsets.items():

@@ -1,10 +1,10 @@
-"""NOTIFY_BROKER_ROLE_CHANGED (1008): an operator says which broker of a name is its master.
+"""NOTIFY_BROKER_ROLE_CHANGED (1008): an operator chooses which broker of a name is its master.
 
-The request names the master. A broker that is it becomes master, any other one becomes a slave of
-it. Both answer when that is done, registered, and written into the file of settings, so that the
-next start has the same role. The answer says so where the next start would not have it: it reads no
-file without ``-c``, and the command line wins over the file. No broker changes its role by itself:
-there is no failover without an operator.
+The request names the master. The broker with this address becomes the master, and any other broker
+becomes its slave. The response is sent when the change is made, registered, and written into the
+file of settings, so that the next start has the same role. If the next start would not have it, the
+response states this: a broker without ``-c`` does not read a file, and the command line overrides
+the file. No broker changes its role on its own initiative: a failover needs an operator.
 
 Apache's controller sends this request to its brokers; its epochs have no meaning here.
 
@@ -44,9 +44,9 @@ _Header = NotifyBrokerRoleChangedRequestHeader
 class RoleChange:
     """Changes the role of one broker.
 
-    :param tables: its copies of the master's tables.
-    :param leave_master: ends the copying of the master's log, before this broker is master.
-    :param follow: copies it again, if this broker still is a slave.
+    :param tables: the broker's copies of tables of its master.
+    :param leave_master: stops following the master, before this broker becomes master itself.
+    :param follow: follows the master again, if this broker still is a slave.
     """
 
     log = Logger()
@@ -62,13 +62,13 @@ class RoleChange:
         self._lock: DeferredLock = DeferredLock()
 
     def handler(self) -> RequestHandler[_Header]:
-        """The row of the request."""
+        """Return the handler of the request."""
         return RequestHandler(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, self._changed, _Header)
 
     def _changed(self, request: Request[_Header]) -> Handled:
-        """One change after the other.
+        """Make one change after another.
 
-        :raises RequestRefused: when the request cannot be meant.
+        :raises RequestRefused: when the request makes no sense.
         """
         header, broker = request.header, self._broker
         if not header.master_address:
@@ -77,13 +77,12 @@ class RoleChange:
         slave_id = header.master_broker_id or 0
         if not is_master and not broker.is_slave and slave_id <= 0:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 "masterBrokerId must be the id of the slave that this broker is "
-                                 "to be: above 0")
+                                 "masterBrokerId must be the id of this broker as a slave: above 0")
         return now_or_later(self._lock.run(
             lambda: Deferred.fromCoroutine(self._change(is_master, slave_id))))
 
     async def _change(self, is_master: bool, slave_id: int) -> Reply:
-        """:raises StoreError: when the disk fails; the role is as before."""
+        """:raises StoreError: when the disk fails; the role stays as it was."""
         broker = self._broker
         if is_master and broker.is_slave:
             self._leave_master()
@@ -96,12 +95,12 @@ class RoleChange:
             await broker.change_role("SLAVE", slave_id)
         else:
             return Reply(remark=f"it is {broker.role} already")
-        self.log.info("this broker is {role} with id {broker_id} now, as an operator demanded",
+        self.log.info("this broker is {role} with id {broker_id} now, as an operator requested",
                       role=broker.role, broker_id=broker.broker_id)
         return Reply(remark=self._saved())
 
     def _saved(self) -> str:
-        """Have the next start begin with this role; :returns: the role, and what is to be done."""
+        """Save the role for the next start; :returns: the role, and a task for the operator."""
         broker, settings = self._broker, self._broker.settings
         now = f"it is {broker.role} now"
         by_hand = (f"{now}; its settings must have brokerRole={broker.role} and "

@@ -1,9 +1,10 @@
-"""A slave as its master sees it: the bytes that it gets next, and those that it has.
+"""The protocol of a master towards one slave: the bytes to send next, and the reported offsets.
 
-No network here: bytes of the connection come in and go out, and the time is given.
+This module does not use the network: received bytes and the time are passed in, and bytes to send
+are returned.
 
-Source: DefaultHAConnection @5.3.3. Differs from Apache: a report that cannot be one is refused;
-Apache's master takes any number, and counts it as an acknowledgement.
+Source: DefaultHAConnection @5.3.3. Differs from Apache: an impossible report is refused; Apache's
+master accepts any number, and counts it as an acknowledgement.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TLS_HELLO: Final = 0x1603
 
 
 class Sender:
-    """The bytes that a master sends to one slave, and the reports that it gets.
+    """The bytes that a master sends to one slave, and the reports that it receives.
 
     :param now_ms: the time of the connection, on a clock that does not jump.
     """
@@ -37,23 +38,23 @@ class Sender:
         self.raw = store.raw
         self._settings = settings
         self._reports = ReportReader()
-        #: Where the next frame begins; None: the slave has not asked for anything.
+        #: Where the next frame begins; None until the slave has asked for any.
         self.next_offset: int | None = None
-        #: The broker id of the slave; None: it did not say it.
+        #: The broker id of the slave; None if it did not send it.
         self.slave_id: int | None = None
-        #: Up to here the slave has the log; -1: it has not said.
+        #: The offset up to which the slave has the log; -1 before its first report.
         self.acked = -1
-        #: Where the last bytes of the log began that were sent.
+        #: The offset of the last frame with bytes of the log.
         self.sent_from = 0
         self.read_ms = self.written_ms = now_ms
         self._lag = Lag(now_ms)
-        #: Bytes of the log that were sent.
+        #: The rate of log bytes that were sent.
         self.rate = ByteRate(now_ms)
 
     def received(self, data: bytes, now_ms: int) -> bool:
-        """Take what was read; :returns: whether the slave has more than before.
+        """Accept received bytes; :returns: whether the slave has more than before.
 
-        :raises StreamBroken: when a report cannot be one; the text says why.
+        :raises StreamBroken: when a report is not possible; the text gives the reason.
         """
         self.read_ms = now_ms
         before = self.acked
@@ -73,9 +74,9 @@ class Sender:
         return self.acked > before
 
     def _begin(self, offset: int) -> int:
-        """Where a slave that has the log up to ``offset`` goes on.
+        """Return where a slave that has the log up to ``offset`` continues.
 
-        :raises StreamBroken: when this log has nothing that could follow there.
+        :raises StreamBroken: when this log has no bytes that could follow there.
         """
         log = self._store.commit_log
         if offset == 0:
@@ -90,9 +91,9 @@ class Sender:
         return offset
 
     def frames(self, size_max: int, now_ms: int) -> bytes:
-        """Make the frames that are due, of about ``size_max`` bytes together at most.
+        """Make the frames that are due, at most about ``size_max`` bytes together.
 
-        :raises StoreError: when the log has no such bytes, or the disk fails.
+        :raises StoreError: when the log does not have these bytes, or the disk fails.
         """
         parts: list[bytes] = []
         size = 0
@@ -103,10 +104,9 @@ class Sender:
         return b"".join(parts)
 
     def next_frame(self, now_ms: int) -> tuple[bytes, int, int] | None:
-        """Begin the frame that is due; :returns: its head, and which bytes of the log follow it:
-        where they are, how many.
+        """Begin the frame that is due; :returns: its head, and the offset and size of its body.
 
-        :raises StoreError: when the log has no such bytes.
+        :raises StoreError: when the log does not have these bytes.
         """
         at = self.next_offset
         if at is None:
@@ -119,7 +119,7 @@ class Sender:
         return encode_head(at, size), at, size
 
     def heartbeat(self, now_ms: int) -> bytes:
-        """The heartbeat that is due, or nothing; none comes before the slave asked. Periodic."""
+        """Return the heartbeat that is due, if any; none precedes the slave's request. Periodic."""
         self._lag.noted(self._store.commit_log.max_offset, now_ms)
         if self.next_offset is None or (
                 now_ms - self.written_ms <= self._settings.int("haSendHeartbeatInterval")):
@@ -128,18 +128,18 @@ class Sender:
         return encode_head(self.next_offset, 0)
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether nothing was read for so long that the connection has to be closed."""
+        """Whether the slave was silent for long enough that the connection has to be closed."""
         return now_ms - self.read_ms > self._settings.int("haHousekeepingInterval")
 
     def unsent_bytes(self) -> int:
-        """How much is due."""
+        """Return the number of bytes that are due."""
         at = self.next_offset
         return 0 if at is None else self._store.commit_log.max_offset - at
 
     def behind_bytes(self) -> int:
-        """How far the slave is behind this log."""
+        """Return the lag of the slave, in bytes of the log."""
         return self._store.commit_log.max_offset - self.acked
 
     def behind_ms(self, now_ms: int) -> int:
-        """How long the slave is behind this log, ms."""
+        """Return the lag of the slave, ms."""
         return self._lag.ms(self.acked, self._store.commit_log.max_offset, now_ms)

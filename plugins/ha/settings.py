@@ -1,4 +1,4 @@
-"""The settings of replication, and what a start demands of them.
+"""The settings of replication, and the conditions that a start checks.
 
 Source: MessageStoreConfig @5.3.3.
 """
@@ -15,19 +15,19 @@ from twistmq.plugins.ha.frames import BODY_SIZE_MAX
 __all__ = ["CHECKS", "OTHER_MASTER", "PEERS", "SETTINGS", "Network", "networks", "replica_notices"]
 
 _STORE: Final = "MessageStoreConfig"
-#: The least length of haMasterAddress that is used. Source: DefaultMessageStore.start.
+#: A haMasterAddress that is shorter is ignored. Source: DefaultMessageStore.start.
 ADDRESS_LENGTH_MIN: Final = 6
 PEERS: Final = "ha.peers"
 OTHER_MASTER: Final = "ha.other_master"
 TLS: Final = "ha.tls"
-#: A slave that has not heard its master, or a master whose sends have lacked slaves, for so long
-#: is not healthy, ms.
+#: The time without its master after which a slave is unhealthy, ms; also the time after which a
+#: master is unhealthy that lacks slaves its sends wait for.
 FAULT_AFTER_MS: Final = 30_000
 
 SETTINGS: Final = (
     Setting("haMasterAddress", "text", "",
             "The address that a slave connects to, HOST:PORT with haListenPort of its master.",
-            source=_STORE, default_text="as name servers say", provides=("brokerRole=SLAVE",),
+            source=_STORE, default_text="as name servers report", provides=("brokerRole=SLAVE",),
             of_each="one_broker"),
     Setting("haSendHeartbeatInterval", "int", 5000,
             "The silence after which master and slave write to each other.", unit="ms", least=1,
@@ -36,60 +36,61 @@ SETTINGS: Final = (
             "The silence of the other side after which master and slave close a connection.",
             unit="ms", least=1, source=_STORE),
     Setting("haTransferBatchSize", "int", 32 * 1024,
-            "The most bytes of the log in one frame to a slave. A Java slave has no room for more "
-            "than the bound.", unit="bytes", least=1, most=BODY_SIZE_MAX, source=_STORE),
+            "The maximum size of the log bytes in one frame to a slave. A Java slave does not have "
+            "room for more than the upper limit.", unit="bytes", least=1, most=BODY_SIZE_MAX,
+            source=_STORE),
     Setting("haMaxGapNotInSync", "int", 256 * 1024**2,
-            "A slave that is further behind is not in sync.", unit="bytes", least=0,
+            "The lag above which a slave is not in sync.", unit="bytes", least=0,
             source=_STORE),
     Setting("slaveTimeout", "int", 3000,
-            "How long the reply of a send waits for slaves.", unit="ms", least=0, source=_STORE),
+            "How long the response to a send waits for slaves.", unit="ms", least=0, source=_STORE),
     Setting("inSyncReplicas", "int", 1,
-            "The brokers that have a message, the master counted, when its sender is answered "
-            "under SYNC_MASTER. With 1 no send waits for a slave.", unit="brokers", least=1,
-            most=1000, source=_STORE, provides=("brokerRole=SYNC_MASTER",)),
+            "The number of brokers, including the master, that have a message when its sender gets "
+            "the response under SYNC_MASTER. With 1 no send waits for a slave.", unit="brokers",
+            least=1, most=1000, source=_STORE, provides=("brokerRole=SYNC_MASTER",)),
     Setting("ha.bind", "text", "",
             "The address that haListenPort is bound to.", default_text="bindAddress",
             at_start=True),
     Setting(PEERS, "names", (),
-            "Addresses and networks of slaves, such as 10.0.0.0/8, separated by commas: others "
-            "get no byte of the log. A slave is asked for no password, so a broker with "
-            "aclEnable=true has no port for slaves without them.", default_text="any",
-            at_start=True),
+            "Addresses and networks of slaves, such as 10.0.0.0/8, separated by commas: other "
+            "hosts do not receive any part of the log. A slave does not have to give a password, "
+            "so a broker with aclEnable=true has no port for slaves without this setting.",
+            default_text="any", at_start=True),
     Setting(TLS, "flag", False,
             "Whether the connections of replication are encrypted: at a master by tls.server.*, "
-            "at a slave by tls.client.*. Both sides need the same value. Apache's brokers have no "
-            "such thing.", at_start=True),
+            "at a slave by tls.client.*. Both sides need the same value. Apache's brokers do not "
+            "support this.", at_start=True),
     Setting("ha.master", "text", "",
             "The address that a slave asks for its master's log and tables, HOST:PORT with "
-            "listenPort of its master.", default_text="as name servers say",
+            "listenPort of its master.", default_text="as name servers report",
             of_each="one_broker"),
     Setting("ha.full_copy", "flag", True,
             "Whether a slave with an empty log begins with the oldest message of its master. If "
             "not, it begins with the last commit-log file."),
     Setting("ha.send_all", "flag", False,
-            "Whether a slave that asks for the beginning, as an empty one of Apache's does, gets "
-            "all there is. If not, it gets the last commit-log file, as Apache's master sends."),
+            "Whether a slave that asks for the beginning, as an empty Apache slave does, gets the "
+            "whole log. If not, it gets the last commit-log file, as Apache's master sends it."),
     Setting("ha.resync", "flag", False,
-            "Whether a slave whose log is not the beginning of its master's removes what differs, "
-            "or all of its log where the master has nothing left to compare. If not, it says so "
-            "and copies nothing."),
+            "Whether a slave whose log is not the beginning of its master's log removes the part "
+            "that differs, or its whole log if the master has nothing left to compare. If not, it "
+            "reports the difference and copies nothing."),
     Setting(OTHER_MASTER, "flag", False,
-            "Whether a master starts though name servers know another live master of its name. "
-            "Without it, a master does not start beside one whose log begins as its own does, as "
-            "that of a promoted slave. Set it when a stranger registered under the name, and not "
-            "to run two masters: their messages overwrite each other's places."),
+            "Whether a master starts although name servers know another live master of its name. "
+            "Without this setting, a master does not start beside a master whose log begins in the "
+            "same way, such as a promoted slave. Set it when a stranger registered under the name, "
+            "but not to run two masters: they would store different messages at the same places."),
     Setting("ha.report_flushed", "flag", False,
-            "Whether a slave reports to its master what is on its disk, and not what its "
-            "operating system has."),
+            "Whether a slave reports to its master the bytes that are on its disk, instead of the "
+            "bytes that its operating system has."),
 )
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks(settings: Settings) -> list[Network]:
-    """The networks of ``ha.peers``.
+    """Return the networks of ``ha.peers``.
 
-    :raises SettingsError: when a text is no address and no network.
+    :raises SettingsError: when a text is neither an address nor a network.
     """
     found: list[Network] = []
     for text in settings.names(PEERS):
@@ -102,7 +103,7 @@ def networks(settings: Settings) -> list[Network]:
 
 
 def _check_address(settings: Settings, name: str) -> None:
-    """:raises SettingsError: when it is given and is no HOST:PORT."""
+    """:raises SettingsError: when an address is given and is not HOST:PORT."""
     text = settings.text(name).strip()
     if not text or (name == "haMasterAddress" and len(text) < ADDRESS_LENGTH_MIN):
         return
@@ -120,12 +121,12 @@ def _check_replicas(settings: Settings) -> None:
     """:raises SettingsError: when sends would wait for slaves that cannot connect."""
     if (settings.text("brokerRole") == "SYNC_MASTER" and settings.int("inSyncReplicas") > 1
             and settings.flag("aclEnable") and not settings.names(PEERS)):
-        raise settings.error(PEERS, "must name the slaves: with aclEnable=true others get "
-                                    "nothing, and sends wait for slaves")
+        raise settings.error(PEERS, "must name the slaves: with aclEnable=true no other "
+                                    "host can connect, and sends wait for slaves")
 
 
 def _check_port(settings: Settings) -> None:
-    """:raises SettingsError, BrokerError: when it was given and cannot be listened on."""
+    """:raises SettingsError, BrokerError: when the port was given and cannot be listened on."""
     if not settings.is_given("haListenPort") or not settings.int("haListenPort"):
         return
     port = settings.int("haListenPort")
@@ -139,7 +140,7 @@ def _check_port(settings: Settings) -> None:
 
 
 def _check_bind(settings: Settings) -> None:
-    """:raises SettingsError: when it is given and is no address of this host."""
+    """:raises SettingsError: when an address is given that does not belong to this host."""
     if settings.text("ha.bind").strip():
         require_address(settings, "ha.bind")
 
@@ -162,7 +163,7 @@ CHECKS: Final = (
 
 
 def _told_where(settings: Settings) -> str:
-    """Why slaves on other hosts cannot connect to brokerIP2; empty when they perhaps can."""
+    """Why slaves on other hosts cannot connect to brokerIP2; empty if they possibly can."""
     told, clients = (settings.text(name).strip() for name in ("brokerIP2", "brokerIP1"))
     try:
         address = ipaddress.ip_address(told)
@@ -177,7 +178,7 @@ def _told_where(settings: Settings) -> str:
 
 
 def replica_notices(settings: Settings) -> list[str]:
-    """Lines for a start whose settings promise less than they seem to."""
+    """Return warnings for a start whose settings promise less than they seem to."""
     told_where = "" if settings.text("brokerRole") == "SLAVE" else _told_where(settings)
     return [*_promises(settings), *([told_where] if told_where else [])]
 

@@ -1,7 +1,8 @@
-"""The slaves of a master: who may connect, who is sent what, how far each one is.
+"""The slaves of a master: their connections, the data they get, and their progress.
 
-Connections that have not reported count as no slave. Beyond ``_UNREPORTED_MAX`` of them the oldest
-is closed, so that strangers and probes that only connect keep no slave out.
+Connections that did not send a report yet do not count as slaves. If there are more than
+``_UNREPORTED_MAX`` of them, the oldest is closed, so that strangers and probes that only connect
+cannot keep a slave out.
 
 Source: DefaultHAService @5.3.3.
 """
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Slaves"]
 
-#: Why connections end at a stop.
+#: The reason for which connections end when the broker stops.
 STOPS: Final = "this broker stops"
-#: Connections that have not reported yet; more close the oldest of them.
+#: The number of connections without a report; a further one closes the oldest of them.
 _UNREPORTED_MAX: Final = 64
-#: Connections of one host that have reported; more close the oldest of them.
+#: The number of reporting connections of one host; a further one closes the oldest of them.
 _HOST_SLAVES_MAX: Final = 32
-#: Hosts and kinds of lines whose lines are counted.
+#: The number of pairs of host and kind of log line that are remembered to limit the lines.
 _LINES_KEPT: Final = 256
 #: The name under which the hook that wakes senders is registered.
 _HOOK: Final = "ha_senders"
 
 
 class _Wake:
-    """Wakes the senders when records were appended: the hook is there while there are slaves."""
+    """Wakes the senders when records were appended; the hook exists while any slave does."""
 
     def __init__(self, slaves: Slaves) -> None:
         self._slaves = slaves
@@ -55,7 +56,7 @@ class _Wake:
 
 
 class _Factory(Factory):
-    """Makes the protocol of each connection to the port."""
+    """Makes the protocol of each connection to the port for slaves."""
 
     noisy = False
 
@@ -76,17 +77,17 @@ class Slaves:
         self._now_ms = broker.steady.awake_ms
         self._peers = networks(broker.settings)
         self._port: OpenPort | None = None
-        #: The connections, the oldest one first.
+        #: The connections, the oldest first.
         self._links: dict[SlaveLink, None] = {}
         self._will_send = False
-        #: Whether the hook that wakes senders is there.
+        #: Whether the hook that wakes senders is registered.
         self._is_woken = False
-        #: Limits the lines of each host, by kind, so that one host hides no other's.
+        #: Limits the log lines by host and kind, so that one host cannot hide another host's lines.
         self._lines: OrderedDict[tuple[str, str], LineRate] = OrderedDict()
-        #: Since when slaves are lacking that sends wait for; 0: none is lacking.
+        #: Since when slaves that sends wait for are lacking; 0 while none is lacking.
         self._lacking_ms = 0
-        #: Slaves that closed their connection and may come back: since when, and "host:port", by
-        #: host.
+        #: Slaves that closed their connection and may come back, by host: since when they are gone,
+        #: and "host:port".
         self._gone: dict[str, tuple[int, str]] = {}
         self.waits = ReplicaWaits(broker, self._acked)
         self._stage = self.waits.stage()
@@ -97,20 +98,20 @@ class Slaves:
         return [link for link in self._links if link.has_reported]
 
     def _acked(self) -> Iterable[int]:
-        """Up to where each slave has the log; of one that connected twice, the later says it.
+        """Return how far each slave has the log; for a slave with two connections the later counts.
 
-        Differs from Apache, whose master counts connections: one that its slave has left, and that
-        is not closed here yet, is no second copy.
+        Differs from Apache, whose master counts connections: a connection that its slave has left
+        but that is not closed here yet does not stand for a second copy.
         """
         return {link.slave: link.sender.acked for link in self.links}.values()
 
     # --- life
 
     def start(self) -> None:
-        """Listen, and tell name servers where.
+        """Listen for slaves, and publish the port through name servers.
 
         :raises OSError: when ``haListenPort`` was given and cannot be opened.
-        :raises SettingsError: when its connections cannot be encrypted as they should be.
+        :raises SettingsError: when the connections cannot be encrypted as configured.
         """
         settings = self._broker.settings
         self._set_stage()
@@ -124,14 +125,14 @@ class Slaves:
         except OSError as error:
             if settings.is_given("haListenPort"):
                 raise
-            # A port that is only a default is told to slaves by name servers anyway.
+            # Slaves learn the port from name servers, so a port other than the default works too.
             self._port = serve(factory, 0, interface, encrypted=encrypted)
             self.log.warn("the port for slaves, {wanted}, cannot be opened: {error}; it is {port}",
                           wanted=port, error=error, port=self._port.port)
         self._broker.identity.ha_port = self._port.port
 
     def _set_stage(self) -> None:
-        """Have sends wait for slaves, under SYNC_MASTER only."""
+        """Make sends wait for slaves, under SYNC_MASTER only."""
         stages = self._broker.acknowledgement.stages
         if self._stage in stages:
             stages.remove(self._stage)
@@ -139,27 +140,27 @@ class Slaves:
             stages.append(self._stage)
 
     def stop(self) -> Deferred[None] | None:
-        """Listen no more; the connections are closed."""
+        """Stop listening and close the connections."""
         port, self._port = self._port, None
         self.end_all(STOPS)
         return None if port is None else port.stop()
 
     def role_changed(self) -> None:
-        """A slave has no slaves of its own here; a master has new ones."""
+        """Drop all slaves: this broker is now a slave without slaves, or a master with new ones."""
         self.end_all("the role of this broker changed")
         self._gone.clear()
         self.waits.release()
         self._set_stage()
 
     def end_all(self, why: str) -> None:
-        """Cut all connections off."""
+        """Close all connections at once."""
         for link in list(self._links):
             link.end(why)
 
     # --- connections
 
     def connected(self, addr: IAddress | None) -> SlaveLink | None:
-        """Make the protocol of a connection; None, which closes it, when it is not allowed."""
+        """Make the protocol of a connection; None closes a connection that is not allowed."""
         host, port = getattr(addr, "host", ""), getattr(addr, "port", 0)
         if not self._is_allowed(host):
             self._say(self.log.warn, f"{host}:{port}", "a connection of {peer} to the port for "
@@ -187,15 +188,15 @@ class Slaves:
 
     def _reported(self, link: SlaveLink, is_first: bool) -> None:
         if is_first:
-            self._say(self.log.info, link.peer, "slave {peer} has the log up to {offset} and goes "
-                      "on at {next}", offset=link.sender.acked, next=link.sender.next_offset)
+            self._say(self.log.info, link.peer, "slave {peer} has the log up to {offset} and "
+                      "continues at {next}", offset=link.sender.acked, next=link.sender.next_offset)
             self._gone.pop(link.host, None)
             self._look_at_others(link)
             self._set_wake()
         self.waits.reported()
 
     def _look_at_others(self, link: SlaveLink) -> None:
-        """A slave came: say if another one has its id, and close what one host has too much."""
+        """Warn if another slave has the id of a new one, and limit the slaves of one host."""
         others = [each for each in self.links if each is not link]
         for other in others:
             if link.sender.slave_id is not None and other.slave == link.slave:
@@ -217,7 +218,7 @@ class Slaves:
             self.log.info("the connection of slave {peer} is closed: {why}", peer=link.peer,
                           why=why)
         elif why == CLOSED:
-            # As a slave does that is stopped and started again.
+            # This is normal for a slave that is restarted.
             self._say(self.log.info, link.peer, "slave {peer} is gone: {why}", why=why)
             self._gone.setdefault(link.host, (self._now_ms(), link.peer))
         else:
@@ -226,7 +227,7 @@ class Slaves:
         self.waits.reported()
 
     def _set_wake(self) -> None:
-        """Have senders woken as long as there are slaves."""
+        """Register the hook that wakes senders as long as any slave exists."""
         is_woken = bool(self.links)
         if is_woken and not self._is_woken:
             self._broker.hooks.add(_HOOK, _Wake(self))
@@ -237,7 +238,7 @@ class Slaves:
     def _say(
         self, write: Callable[..., None], peer: str, text: str, **values: object
     ) -> None:
-        """Log a line, unless too many of its kind came of its host."""
+        """Log a line, unless its host caused too many lines of this kind."""
         key = host_of(peer), text
         rate = self._lines.pop(key, None) or LineRate()
         self._lines[key] = rate
@@ -251,9 +252,10 @@ class Slaves:
     # --- sending
 
     def send_soon(self) -> None:
-        """Records were appended: send them, at once if slaves have all that came before.
+        """Send appended records, at once if slaves have all that was sent before.
 
-        Else they are sent once the reactor served other events, together with what those append.
+        Otherwise they are sent after the reactor has served other events, together with the records
+        that these events append.
         """
         if self._will_send:
             return
@@ -269,7 +271,7 @@ class Slaves:
             link.send()
 
     def tick(self, _: int = 0) -> None:
-        """Heartbeats, silences, sends that waited too long; periodic."""
+        """Send heartbeats, check silences, and end sends that waited too long; periodic."""
         for link in list(self._links):
             link.tick()
         self.waits.expire()
@@ -280,7 +282,7 @@ class Slaves:
             self._lacking_ms = 0
 
     def _look_for_gone(self) -> None:
-        """Say which slaves have not come back."""
+        """Log the slaves that stay away."""
         now_ms = self._now_ms()
         for host, (since_ms, peer) in list(self._gone.items()):
             if now_ms - since_ms >= FAULT_AFTER_MS:
@@ -289,13 +291,13 @@ class Slaves:
                               seconds=(now_ms - since_ms) // 1000)
 
     def _lacking(self) -> int:
-        """How many slaves are not there that sends wait for."""
+        """Return how many of the slaves that sends wait for are lacking."""
         if self._broker.role != "SYNC_MASTER":
             return 0
         return max(0, self.waits.needed() - 1 - len(list(self._acked())))
 
     def health(self) -> str:
-        """The fault that an operator should see; empty while there is no such fault."""
+        """Return the fault that an operator should see; empty while everything works."""
         lacking = self._lacking()
         lacking_ms = self._now_ms() - self._lacking_ms if self._lacking_ms else 0
         if not lacking or lacking_ms < FAULT_AFTER_MS:
@@ -304,10 +306,10 @@ class Slaves:
                 f"{lacking} of them have not been there for {lacking_ms // 1000} s")
 
     def log_lag(self, _: int = 0) -> None:
-        """Log how far each slave is behind; periodic.
+        """Log the lag of each slave; periodic.
 
-        Source: BrokerController.printMasterAndSlaveDiff @5.3.3, whose line is of the one farthest
-        behind.
+        Source: BrokerController.printMasterAndSlaveDiff @5.3.3, which logs only the slave with the
+        largest lag.
         """
         for link in self.links:
             self.log.info("slave {peer} is {size} bytes behind the commit log",

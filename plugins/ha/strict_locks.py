@@ -1,8 +1,8 @@
-"""Queue locks that most brokers of a group give: lockInStrictMode.
+"""Queue locks that need a majority of the brokers of a group, for lockInStrictMode.
 
-Consumers that keep order lock their queues at the broker that is shown as the master. While a slave
-takes its place, or gives it back, two brokers may be asked. With the setting the one that is asked
-gives a lock only if more than half of totalReplicas give it, itself counted.
+Ordered consumers lock their queues at the broker that is shown as the master. While a slave takes
+the master's place, or gives it back, consumers may ask two different brokers. With this setting the
+broker that is asked grants a lock only if more than half of totalReplicas do, including itself.
 
 Source: AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ @5.3.3.
 """
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 __all__ = ["StrictLocks"]
 
-#: How long the answer of another broker may take, ms. Source: AdminBrokerProcessor.lockBatchMQ.
+#: How long the response of another broker may take, ms. Source: AdminBrokerProcessor.lockBatchMQ.
 _TIMEOUT_MS: Final = 1000
 
 
 class StrictLocks:
-    """The rows of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ of one broker of a group.
+    """The handlers of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ of one broker of a group.
 
-    :param acting: knows the group.
+    :param acting: knows the brokers of the group.
     """
 
     log = Logger()
@@ -57,7 +57,7 @@ class StrictLocks:
         self._acting = acting
 
     def rows(self, handlers: Mapping[int, AnyHandler]) -> list[AnyHandler]:
-        """The rows that ask the group as well; none where slaves do not stand in."""
+        """Return the handlers that also ask the group; none if slaves do not stand in."""
         if not self._acting.is_on:
             return []
         return [replace(handlers[code], handle=wrap(handlers[code]))
@@ -93,7 +93,7 @@ class StrictLocks:
     async def _lock(
         self, body: LockBatchRequestBody, held: tuple[MessageQueue, ...], quorum: int
     ) -> Reply:
-        """Ask the others for the queues that this broker has locked."""
+        """Ask the group for the queues that this broker has locked."""
         asked = LockBatchRequestBody(body.consumer_group, body.client_id, True, held).encode()
         counts = Counter(held)
         answers = await gatherResults([
@@ -105,7 +105,7 @@ class StrictLocks:
             queue for queue in held if counts[queue] >= quorum)).encode())
 
     async def _ask_lock(self, address: str, body: bytes) -> tuple[MessageQueue, ...]:
-        """:returns: the queues that another broker gives; none when it does not answer."""
+        """:returns: the queues that another broker locked; none when it does not answer."""
         try:
             reply = await self._broker.host.ask_server(
                 address, RequestCode.LOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
@@ -128,7 +128,7 @@ class StrictLocks:
             if self._broker.settings.flag("lockInStrictMode"):
                 body = UnlockBatchRequestBody.decode(request.body)
                 if not body.only_this_broker:
-                    # The client does not wait for the others.
+                    # The client does not wait for the responses of the group.
                     told = UnlockBatchRequestBody(
                         body.consumer_group, body.client_id, True, body.mq_set).encode()
                     for address in self._others:

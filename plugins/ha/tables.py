@@ -1,10 +1,10 @@
-"""A slave's copies of its master's tables: topics, groups, consumer offsets, and those of plugins.
+"""A slave's copies of its master's tables: topics, groups, consumer offsets, tables of plugins.
 
-Each table is asked for again and again; what differs is changed here, so that a table that did not
-change is not saved again. A table that says what was done with messages waits until the log here is
-as long as the master's was: a slave that took over with less would take messages for done that it
-does not have. While the master's log ends before the one here, as after the loss of its disk, no
-table is taken.
+Each table is requested periodically. Only differences are applied here, so that a table that did
+not change is not saved again. Some tables record which messages were processed. Such a table waits
+until the local log is as long as the master's log was: otherwise a slave that took over with a
+shorter log would treat messages as processed that it does not have. While the master's log is
+shorter than the local one, as after the loss of its disk, no table is copied.
 
 Source: SlaveSynchronize @5.3.3.
 """
@@ -32,40 +32,40 @@ if TYPE_CHECKING:
 
 __all__ = ["TableCopies"]
 
-#: After this time a master is asked again for a table that it did not know, ms.
+#: The time after which a master is asked again for a table that it did not know, ms.
 _UNKNOWN_MS: Final = 600_000
 
 
 @dataclass(slots=True)
 class _Copied:
-    """A table, and how its copies go.
+    """A table, and the state of its copies.
 
-    :param is_current: whether the table here is still as it was copied.
+    :param is_current: whether the local table is still as it was copied.
     """
 
     table: SyncedTable
     is_current: Callable[[], bool]
     outage: Outage = field(default_factory=Outage)
-    #: When it was last as the master's, by the clock for durations, ms.
+    #: When the table last equalled the master's, on the clock for durations, ms.
     copied_ms: int | None = None
 
 
 @dataclass(slots=True)
 class _Answer:
-    """A request to the master, and the tables that are in its answer."""
+    """A request to the master, and the tables that its response contains."""
 
     code: int
     vip: bool
     follows_log: bool
     tables: list[_Copied]
-    #: When it is due, by the clock for durations, ms.
+    #: When the request is due, on the clock for durations, ms.
     due_ms: int = 0
-    #: The answer that was taken last.
+    #: The digest of the last response that was applied.
     digest: bytes = b""
-    #: An answer, and the offset that the log here must reach first.
+    #: A response body, and the offset that the local log must reach first.
     waiting: tuple[bytes, int] | None = None
     outage: Outage = field(default_factory=Outage)
-    #: Whether the master at this address said that it does not know the request.
+    #: Whether the master at this address answered that it does not know the request.
     is_unknown: bool = False
 
     @property
@@ -80,8 +80,8 @@ class _Answer:
 class TableCopies:
     """Copies the tables of one slave.
 
-    :param master: where the master answers requests, "host:port"; empty while none is known.
-    :param commits: consumer offsets that were committed here.
+    :param master: returns where the master takes requests, "host:port"; empty while unknown.
+    :param commits: consumer offsets that were committed at this slave.
     """
 
     log = Logger()
@@ -93,14 +93,15 @@ class TableCopies:
         self._answers: list[_Answer] = []
         #: The master that was asked last.
         self._address = ""
-        #: Whether this broker is about to be a master, so that there may be no other one now.
+        #: Whether this broker is about to become a master, so that another one may not exist now.
         self._is_last = False
         self._silent, self._shorter = Outage(), Outage()
 
     def copy_due(self, now_ms: int) -> Deferred[None] | None:
-        """Copy the tables that are due; a broker that is no slave copies none. Periodic.
+        """Copy the tables that are due, if this broker is a slave. Periodic.
 
-        Nor does a slave that stands in: the master that returns takes the slave's tables first.
+        A slave that stands in for its master does not copy: the returning master takes the slave's
+        tables first.
         """
         broker = self._broker
         address = self._master() if broker.is_slave and not broker.identity.is_acting else ""
@@ -111,7 +112,7 @@ class TableCopies:
         return Deferred.fromCoroutine(self._copy(address))
 
     def _begin(self, address: str) -> None:
-        """Forget the answers of another master."""
+        """Forget the responses of a previous master."""
         self._address = address
         self._shorter.ends()
         if not self._answers:
@@ -133,18 +134,18 @@ class TableCopies:
             await self._take_reached(address)
 
     async def _take_reached(self, address: str) -> None:
-        """Take the answers that the log here has reached."""
+        """Apply the responses that the local log has reached."""
         for answer in self._answers:
             if answer.waiting is not None and answer.waiting[1] <= self._reached:
                 await self._take(address, answer)
 
     @property
     def _reached(self) -> int:
-        """Up to here messages of the log can be read."""
+        """The offset up to which messages of the log can be read."""
         return self._broker.store.dispatch.offset
 
     async def _ask(self, address: str, due: Sequence[_Answer], due_ms: int) -> None:
-        """Ask for tables, and then how long the log was at most when the master answered."""
+        """Request tables, and afterwards the master's log end as an upper bound for them."""
         own_end = self._broker.store.commit_log.max_offset
         bodies: list[tuple[_Answer, bytes]] = []
         for answer in due:
@@ -154,7 +155,7 @@ class TableCopies:
             except RequestRefused as error:
                 self._refused(address, answer, error)
             except RemotingError as error:
-                # It does not answer, and would not answer the rest.
+                # The master does not answer, and would not answer the remaining requests.
                 self._failed(self._silent, address, "its tables", error)
                 return
             else:
@@ -173,7 +174,7 @@ class TableCopies:
             answer.waiting = body, end if answer.follows_log else 0
 
     async def _body(self, address: str, answer: _Answer) -> bytes:
-        """:raises BrokerError: when the master does not give it."""
+        """:raises BrokerError: when the master does not provide the table."""
         if answer.vip:
             try:
                 return await ask(self._broker, vip_address(address), answer.code)
@@ -183,7 +184,7 @@ class TableCopies:
         return await ask(self._broker, address, answer.code)
 
     def _refused(self, address: str, answer: _Answer, error: RequestRefused) -> None:
-        """The master has no such table: an older one is asked seldom, and that is said once."""
+        """Handle a missing table: an older master is asked rarely, which is logged once."""
         if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             self._failed(answer.outage, address, answer.names, error)
             return
@@ -195,32 +196,32 @@ class TableCopies:
 
     def _failed(self, outage: Outage, address: str, names: str, error: Exception) -> None:
         if outage.begins():
-            # Of a master that is not there the follower says so, in a warning when it lasts.
+            # If the master is gone, the follower reports that, with a warning when it lasts.
             write = self.log.warn if self._broker.identity.has_master else self.log.info
-            write("the master at {address} does not give {names}: {error}", address=address,
+            write("the master at {address} does not provide {names}: {error}", address=address,
                   names=names, error=str(error))
 
     def _is_shorter(self, address: str, end: int, own_end: int) -> bool:
-        """Whether the master lacks messages that are here: so may its tables."""
+        """Whether the master lacks messages that are here, so that its tables may be older too."""
         if end >= own_end:
             self._shorter.ends()
             return False
         if self._shorter.begins():
             self.log.error(
-                "the log of the master at {address} ends at {end}, before the one here, at "
+                "the log of the master at {address} ends at {end}, before the log here, at "
                 "{own_end}: its tables are not copied", address=address, end=end, own_end=own_end)
         return True
 
     # --- taking
 
     async def _take(self, address: str, answer: _Answer) -> None:
-        """Take the tables of an answer, unless they are as they were."""
+        """Apply the tables of a response, unless they are unchanged."""
         assert answer.waiting is not None
         body, _ = answer.waiting
         answer.waiting = None
         digest = taken = blake2b(body, digest_size=16).digest()
         for each in answer.tables:
-            # A broker that became master, or follows another one, takes nothing of this one.
+            # A broker that became master, or follows another one, must not apply this response.
             if not self._broker.is_slave or not (self._is_last or self._master() == address):
                 return
             is_same = digest == answer.digest and each.is_current()
@@ -231,7 +232,7 @@ class TableCopies:
         answer.digest = taken
 
     async def _taken(self, address: str, copied: _Copied, body: bytes) -> bool:
-        """Take one table; :returns: whether that could be."""
+        """Apply one table; :returns: whether that was possible."""
         try:
             waiting = copied.table.take(body)
             if waiting is not None:
@@ -243,9 +244,9 @@ class TableCopies:
         return True
 
     def copy_last(self) -> Deferred[None]:
-        """Copy all once more, if the master answers: this broker becomes a master.
+        """Copy all tables once more if the master answers, because this broker becomes a master.
 
-        An answer that waited for the log is taken if that was reached.
+        A response that waited for the log is applied if the log has reached it.
         """
         return Deferred.fromCoroutine(self._copy_last())
 
@@ -265,7 +266,10 @@ class TableCopies:
     # --- figures
 
     def ages_ms(self) -> dict[str, int]:
-        """How long ago each table was as the master's, by name, ms; those that never were lack."""
+        """Return each table's age, the time since it equalled the master's, by name, ms.
+
+        Tables that never did are left out.
+        """
         now_ms = self._broker.steady.now_ms()
         return {each.table.name: now_ms - each.copied_ms
                 for answer in self._answers for each in answer.tables
@@ -273,7 +277,7 @@ class TableCopies:
 
 
 def _answers(kernel: Sequence[KernelTable], tables: Sequence[SyncedTable]) -> list[_Answer]:
-    """The requests for tables; those that one request gives are together."""
+    """Make the requests for tables; tables that share a request are joined."""
     answers: dict[tuple[int, bool, bool], _Answer] = {}
     copied = [*(_Copied(each.table, each.is_current) for each in kernel),
               *(_Copied(table, lambda: True) for table in tables)]

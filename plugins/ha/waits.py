@@ -1,8 +1,8 @@
 """Sends that wait for slaves, under SYNC_MASTER.
 
-A message is safe when ``inSyncReplicas`` brokers have it, this one counted: when so many slaves
-have reported its end. How many that are is decided when it is sent. One report answers all sends
-below it that wait for as many.
+A message is safe when ``inSyncReplicas`` brokers have it, including this one, which means that one
+slave less has reported the end of the message. The required number is fixed when the message is
+sent. A single report can complete all earlier sends that wait for the same number of slaves.
 
 Source: GroupTransferService, CommitLog.handleHA @5.3.3.
 """
@@ -26,42 +26,42 @@ __all__ = ["ReplicaWaits"]
 
 
 class ReplicaWaits:
-    """The waits of one master.
+    """The waiting sends of one master.
 
-    :param acked: lists up to where each slave that is connected has the log.
+    :param acked: lists how far each connected slave has the log.
     """
 
     def __init__(self, broker: Broker, acked: Callable[[], Iterable[int]]) -> None:
         self._settings = broker.settings
         self._steady_ms = broker.steady.now_ms
         self._acked = acked
-        #: Returns how many brokers must have a message that is sent now, this one counted.
+        #: Returns how many brokers must have a message that is sent now, including this one.
         self.needed: Callable[[], int] = lambda: self._settings.int("inSyncReplicas")
-        #: Up to where slaves have the log, the largest first.
+        #: How far slaves have the log, the largest offset first.
         self._best: list[int] = []
-        #: By the number of slaves that must have it, a heap of
-        #: (end of the record, number, when it is given up, what fires).
+        #: For each number of slaves that must have the record a heap of
+        #: (end of the record, number, time of giving up, Deferred that fires).
         self._waiting: dict[int, list[tuple[int, int, int, Deferred[None]]]] = {}
         self._numbers = count()
-        #: Sends that waited for slaves, and those of them that waited too long.
+        #: The number of sends that waited for slaves, and the number that waited too long.
         self.waits = self.timeouts = 0
 
     def stage(self) -> Stage:
-        """The condition that each send has to meet."""
+        """Make the condition that each send has to meet."""
         return Stage(self.begin, ResponseCode.FLUSH_SLAVE_TIMEOUT,
                      lambda: self._settings.int("slaveTimeout"))
 
     @property
     def count(self) -> int:
-        """The sends that wait."""
+        """The number of sends that wait."""
         return sum(map(len, self._waiting.values()))
 
     def _safe(self, slaves: int) -> int:
-        """Up to where so many slaves have the log."""
+        """Return the offset up to which this number of slaves have the log."""
         return self._best[slaves - 1] if len(self._best) >= slaves else 0
 
     def begin(self, offset: int) -> Deferred[None] | None:
-        """Wait until enough slaves have the log up to ``offset``; None: they have, or need not."""
+        """Wait until enough slaves have the log up to ``offset``; None if no wait is needed."""
         slaves = self.needed() - 1
         if slaves < 1 or offset <= self._safe(slaves):
             return None
@@ -73,7 +73,7 @@ class ReplicaWaits:
         return waiting
 
     def reported(self) -> None:
-        """Slaves have more or less than before: answer the sends that are safe now."""
+        """Complete the sends that are safe now, after the offsets of slaves have changed."""
         self._best = sorted(self._acked(), reverse=True)
         for slaves, waiting in list(self._waiting.items()):
             safe = self._safe(slaves)
@@ -81,7 +81,7 @@ class ReplicaWaits:
                 heappop(waiting)[3].callback(None)
 
     def expire(self) -> None:
-        """Forget the sends that were answered because they waited too long; periodic."""
+        """Drop the sends whose response was sent because they waited too long; periodic."""
         now_ms = self._steady_ms()
         for waiting in self._waiting.values():
             while waiting and waiting[0][2] <= now_ms:
@@ -89,7 +89,7 @@ class ReplicaWaits:
                 self.timeouts += 1
 
     def release(self) -> None:
-        """The role changed: no send waits any longer for what may never come."""
+        """End all waits after a change of role, because their slaves may never report."""
         waiting, self._waiting = self._waiting, {}
         self._best = []
         for each in waiting.values():

@@ -1,16 +1,17 @@
-"""Metrics for Prometheus, and what a health check wants to know, on a port of their own.
+"""Metrics for Prometheus, and the state that a health check needs, on a port of their own.
 
     GET /metrics   the numbers, in Prometheus's text format
     GET /health    200, or 503 with the reasons, as JSON
 
-It is on with ``metricsExporterType=PROM``; until then nothing of it is imported. The numbers are
-read when they are asked for, from what the broker counts anyway. Names and labels are Apache's,
-with the units of its exporter: ``tests/plugins/metrics`` says which there are, and why others are
-not. Names that begin with ``twistmq_`` are ours, with ``process_`` the client library's.
+The setting ``metricsExporterType=PROM`` turns the pages on; without it none of this code is
+imported. The numbers are read when they are requested, from counters that the broker keeps anyway.
+Names and labels are Apache's, with the units of its exporter: ``tests/plugins/metrics`` lists the
+metrics that exist and explains why others do not. Names that begin with ``twistmq_`` are specific
+to this project, and names that begin with ``process_`` come from the client library.
 
-A name server has them too, by the same settings: ``namesrv_families`` has the names, all of them
-ours, because Apache's name server has no metrics. Under ``twistmq up`` they are on the broker's
-page.
+A name server has metrics too, with the same settings. Their names are listed in
+``namesrv_families`` and are specific to this project, because Apache's name server has no metrics.
+Under ``twistmq up`` they are on the broker's page.
 
 Source: BrokerMetricsManager, DefaultStoreMetricsManager, RemotingMetricsManager @5.3.3.
 """
@@ -35,7 +36,7 @@ __all__ = ["NameServerPlugin", "Plugin"]
 
 
 def _require_library(settings: Settings) -> None:
-    """:raises SettingsError: when the library is missing, or a label has no meaning."""
+    """:raises SettingsError: when the library is missing, or a label is not valid."""
     if settings.text("metricsExporterType") == "PROM":
         from twistmq.plugins.metrics.setting_checks import require_library
 
@@ -43,7 +44,7 @@ def _require_library(settings: Settings) -> None:
 
 
 def _require_port(settings: Settings) -> None:
-    """:raises SettingsError: when it cannot be listened on."""
+    """:raises SettingsError: when the port cannot be listened on."""
     if settings.text("metricsExporterType") == "PROM":
         from twistmq.plugins.metrics.setting_checks import require_port_of_pages
 
@@ -57,26 +58,26 @@ _SETTINGS: Final = (
             "PROM: metrics are served for Prometheus. Needs `pip install 'twistmq[metrics]'`.",
             choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
     Setting("metricsPromExporterPort", "int", 5557,
-            "The port of /metrics and /health; 0 takes a free one.",
+            "The port of /metrics and /health; 0 chooses a free port.",
             most=65_535, source="BrokerConfig", at_start=True, of_each="inner_port",
             only_with="metricsExporterType=PROM"),
     Setting("metricsPromExporterHost", "text", "",
-            "The address that port is bound to. Every client that reaches it sees the names of "
-            "topics and groups.", source="BrokerConfig", default_text="bindAddress",
+            "The address that this port is bound to. Every client that can connect to it sees the "
+            "names of topics and groups.", source="BrokerConfig", default_text="bindAddress",
             at_start=True, of_each="inner_host"),
     Setting("metricsLabel", "text", "",
-            "Labels that all of Apache's metrics get, and a name server's own: name:value, "
-            "separated by commas.",
+            "Labels that are added to all of Apache's metrics and to a name server's own metrics: "
+            "name:value, separated by commas.",
             source="BrokerConfig", default_text="none", at_start=True),
     Setting("metrics.rpc_latency", "flag", False,
-            "Whether rocketmq_rpc_latency_milliseconds is there too, of a name server "
-            "twistmq_namesrv_rpc_latency_seconds: a broker has no other metric that costs "
-            "something for each request.", at_start=True),
+            "Whether rocketmq_rpc_latency_milliseconds is served too, or for a name server "
+            "twistmq_namesrv_rpc_latency_seconds. No other metric of a broker has a cost for "
+            "each request.", at_start=True),
 )
 
 
 class _WithSettings:
-    """The settings are those of both kinds of server."""
+    """Registers the settings, which are the same for both kinds of server."""
 
     @staticmethod
     @hookimpl
@@ -93,14 +94,14 @@ class _WithSettings:
 
 
 class Plugin(_WithSettings):
-    """The metrics of one broker."""
+    """The metrics plugin of one broker."""
 
     @staticmethod
     @hookimpl
     def register_supervisor_pages(
         settings: Settings, brokers: BrokerPages
     ) -> Sequence[SupervisorPages] | None:
-        """:raises SettingsError: when the brokers' ports cannot be known."""
+        """:raises SettingsError: when the ports of the brokers cannot be known."""
         if settings.text("metricsExporterType") != "PROM":
             return None
         from twistmq.broker.api.observe import SupervisorPages
@@ -109,23 +110,23 @@ class Plugin(_WithSettings):
 
         name = "metricsPromExporterPort"
         if not settings.int(name):
-            raise settings.error(name, "must be a port where --brokers is used: those of the "
+            raise settings.error(name, "must be a port where --brokers is used: the ports of the "
                                        "brokers follow from it")
         return [SupervisorPages(joined_pages(brokers), name, settings.int(name),
                                 interface_of(settings))]
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: While the pages are served.
+        #: The exporter, while the pages are served.
         self.exporter: Exporter | None = None
 
     @hookimpl
     def on_start(self) -> None:
-        """:raises SettingsError: when a setting has no meaning, or the port cannot be had."""
+        """:raises SettingsError: when a setting is not valid, or the port is not available."""
         broker = self._broker
         if broker.settings.text("metricsExporterType") != "PROM":
             return
-        from twistmq.plugins.metrics.exporter import broker_exporter  # it takes some megabytes
+        from twistmq.plugins.metrics.exporter import broker_exporter  # it needs some megabytes
 
         self.exporter = broker_exporter(broker, broker.host.serve_http)
 
@@ -136,13 +137,13 @@ class Plugin(_WithSettings):
 
 
 class NameServerPlugin(_WithSettings):
-    """The metrics of one name server."""
+    """The metrics plugin of one name server."""
 
     def __init__(self, name_server: NameServer) -> None:
         self._name_server = name_server
-        #: While the pages are served.
+        #: The exporter, while the pages are served.
         self.exporter: Exporter | None = None
-        #: The counters by request; None if metrics are off.
+        #: The objects that count requests; None if metrics are off.
         self._counted: list[RequestCounts | RpcLatency] | None = None
 
     @hookimpl

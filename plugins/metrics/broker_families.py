@@ -1,4 +1,4 @@
-"""Messages in and out, connections, the store.
+"""Metrics of messages in and out, of connections, and of the store.
 
 Source: BrokerMetricsManager.initStatsMetrics, initRequestMetrics, initConnectionMetrics,
 DefaultStoreMetricsManager.init @5.3.3.
@@ -31,19 +31,19 @@ _PROTOCOL: Final = "remoting"
 _STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
 _MODES: Final = {ConsumeType.CONSUME_ACTIVELY: "pull", ConsumeType.CONSUME_PASSIVELY: "push",
                  ConsumeType.CONSUME_POP: "pop"}
-#: V3_9_1; from its snapshot on each version has two numbers, its snapshot's and its own, up to
-#: V5_9_9. Source: MQVersion.
+#: The numbers of V3_9_1. From its snapshot on, each version up to V5_9_9 has two numbers: one for
+#: its snapshot and one for its release. Source: MQVersion.
 _FIRST_VERSION, _FIRST_RELEASE = 195, 391
 _LAST_VERSION: Final = 611
 
 
 def flag(value: bool) -> str:
-    """A boolean as the text of a label."""
+    """Return a boolean as the text of a label."""
     return "true" if value else "false"
 
 
 def is_system_group(group: str) -> bool:
-    """Whether a group is a broker's own, as metrics see it."""
+    """Whether a group is one of a broker's own groups, as the metrics define them."""
     return group.upper().startswith(SYSTEM_GROUP_PREFIX)
 
 
@@ -63,12 +63,12 @@ def collect(broker: Broker) -> Iterator[MetricFamily]:
 
 
 def _is_counted(topic: str) -> bool:
-    """Whether what passes counts as messages in and out: next tries and dead letters do not."""
+    """Whether messages of a topic count as in and out: retries and dead letters do not."""
     return not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
 
 
 def _traffic(broker: Broker) -> Iterator[MetricFamily]:
-    """Messages and their bytes as stored, by topic, and by group where they go out."""
+    """Stored messages and their bytes by topic, and outgoing messages also by consumer group."""
     labels = ("topic", "is_system")
     count = MetricFamily("rocketmq_messages_in", "counter", "Messages that were stored.", labels)
     size = MetricFamily("rocketmq_throughput_in", "counter", "Their bytes as stored.", labels)
@@ -83,9 +83,10 @@ def _traffic(broker: Broker) -> Iterator[MetricFamily]:
 
 
 def _out(broker: Broker) -> Iterator[MetricFamily]:
-    """Messages to consumers: only popped ones are marked as retries or not.
+    """Messages to consumers; only popped messages are marked as retries or not.
 
-    Pulls of retries do not count. Source: DefaultPullMessageResultHandler, PopMessageProcessor.
+    Pulls from retry topics do not count. Source: DefaultPullMessageResultHandler,
+    PopMessageProcessor.
     """
     labels = ("topic", "consumer_group", "is_system", "is_retry")
     count = MetricFamily("rocketmq_messages_out", "counter", "Messages sent to consumers.", labels)
@@ -118,7 +119,7 @@ def _dead_letters(broker: Broker) -> MetricFamily:
 
 
 def _version(client: Client) -> str:
-    """A client's version by its name; one before V3_9_1 by its number."""
+    """Return the name of a client's version; for a version before V3_9_1 its number."""
     number = client.version
     if number > _LAST_VERSION:
         return "higher_version"
@@ -129,7 +130,7 @@ def _version(client: Client) -> str:
 
 
 def _producers(broker: Broker) -> MetricFamily:
-    family = MetricFamily("rocketmq_producer_connections", "gauge", "Producers, once a group.",
+    family = MetricFamily("rocketmq_producer_connections", "gauge", "Producers, once per group.",
                           ("language", "version", "protocol_type"))
     counts = Counter((client.language.lower(), _version(client))
                      for clients in broker.clients.producers.values()
@@ -158,18 +159,18 @@ def _storage(broker: Broker) -> Iterator[MetricFamily]:
     try:
         space = shutil.disk_usage(store.settings.store_path_root_dir)
     except OSError:
-        pass  # A folder that is gone has no size.
+        pass  # A folder that does not exist has no size.
     else:
-        yield single("rocketmq_storage_size_bytes", "What is used of the store's disk.",
+        yield single("rocketmq_storage_size_bytes", "Bytes that are used on the store's disk.",
                      space.total - space.free, labels=_STORAGE)
     yield single("rocketmq_storage_flush_behind_bytes",
-                 "What of the commit log a loss of power would lose.",
+                 "Bytes of the commit log that a loss of power would lose.",
                  store.commit_log.max_offset - store.commit_log.flushed_offset, labels=_STORAGE)
     yield single("rocketmq_storage_dispatch_behind_bytes",
-                 "What of the commit log is in no queue yet.", store.dispatch.behind_bytes,
-                 labels=_STORAGE)
+                 "Bytes of the commit log that are not in any queue yet.",
+                 store.dispatch.behind_bytes, labels=_STORAGE)
     earliest_ms = store.reader.earliest_store_time()
     if earliest_ms > 0:
         yield single("rocketmq_storage_message_reserve_time_milliseconds",
-                     "Since when the oldest message is stored.", broker.now_ms() - earliest_ms,
+                     "How long ago the oldest message was stored.", broker.now_ms() - earliest_ms,
                      labels=_STORAGE)

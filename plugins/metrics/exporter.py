@@ -1,7 +1,7 @@
-"""The exporter of one server: makes what /metrics says, and serves it with /health.
+"""The exporter of one server: makes the page /metrics, and serves it together with /health.
 
-A broker's scrape is made in slices, and a request that comes meanwhile gets the same page. A name
-server has few numbers, which are made at once.
+A broker's page is made in slices, and a request that arrives while it is being made gets the same
+page. A name server has few numbers, so its page is made in one step.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ __all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]
 
 T = TypeVar("T")
 
-#: A page is made by a generator, which yields where it can pause.
+#: A generator that makes a page and yields wherever it can pause.
 Making = Generator[None, None, T]
 
 _RPC_LATENCY: Final = "metrics_rpc_latency"
-#: The metrics of a broker as others know them; they have its labels.
+#: The prefix of Apache's metric names; these metrics have the broker's labels.
 _APACHES: Final = "rocketmq_"
 
 
 class Exporter:
-    """The metrics of one server; it serves them when it is made.
+    """The metrics of one server; the pages are served from the moment it is constructed.
 
     :param collecting: makes the families.
-    :param run: does what a generator does, at once or later.
-    :param name: what the health page calls the server: a key, and what gives its value.
-    :param checks: what must hold, by name; asked each time, since plugins may add to it.
-    :raises SettingsError: when the port cannot be had.
+    :param run: runs a generator to its end, at once or later.
+    :param name: how the health page names the server: a key, and a function that gives its value.
+    :param checks: the health checks by name; they are requested each time, since plugins may add
+        some.
+    :raises SettingsError: when the port is not available.
     """
 
     log = Logger()
@@ -59,7 +60,7 @@ class Exporter:
         self._exposition = exposition
         self._collecting = collecting
         self._run = run
-        #: The page of the numbers as they are now.
+        #: Makes the page with the current numbers.
         self.scrape = SharedMaking(lambda: self._run(self._make()))
         interface = interface_of(settings)
         try:
@@ -74,7 +75,7 @@ class Exporter:
 
     @property
     def port(self) -> int:
-        """The real one."""
+        """The port that is really listened on."""
         return self._port.port
 
     def stop(self) -> Deferred[None]:
@@ -91,9 +92,9 @@ class Exporter:
 
 
 def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:
-    """That of a broker, and of the name server in its process.
+    """Make the exporter of a broker, and of the name server in the same process.
 
-    :raises SettingsError: when a setting has no meaning, or the port cannot be had.
+    :raises SettingsError: when a setting is not valid, or the port is not available.
     """
     labels = {"cluster": broker.cluster_name, "node_type": "broker", "node_id": broker.broker_name}
     exposition = _exposition(broker.settings, labels, _APACHES)
@@ -120,7 +121,7 @@ def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:
     def checks() -> HealthChecks:
         if broker.host.name_server is None:
             return broker.health_checks
-        # They are told under names of their own: both servers have one of whether they answer.
+        # Both servers check whether they answer, so the name server's checks get a prefix.
         return broker.health_checks | {
             f"name server: {name}": check
             for name, check in broker.host.name_server.health_checks.items()}
@@ -130,9 +131,9 @@ def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:
 
 
 def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter:
-    """That of a name server that has its process to itself.
+    """Make the exporter of a name server that has a process to itself.
 
-    :raises SettingsError: when a setting has no meaning, or the port cannot be had.
+    :raises SettingsError: when a setting is not valid, or the port is not available.
     """
     exposition = _exposition(name_server.settings, {}, NAMESRV_PREFIX)
 
@@ -149,11 +150,11 @@ def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter
 
 
 def _exposition(settings: Settings, own: dict[str, str], labelled: str) -> Exposition:
-    """The writer of the pages of a server.
+    """Make the writer for the pages of a server.
 
-    :param own: labels that say which one it is.
-    :param labelled: how the names begin of metrics that have labels of all.
-    :raises SettingsError: when the client library is not there, or a label has no meaning.
+    :param own: labels that identify the server.
+    :param labelled: how the names of the metrics that get all labels begin.
+    :raises SettingsError: when the client library is not installed, or a label is not valid.
     """
     try:
         from twistmq.plugins.metrics.exposition import Exposition

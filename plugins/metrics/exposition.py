@@ -1,7 +1,7 @@
-"""Writes families in Prometheus's text format, by its client library.
+"""Writes families in Prometheus's text format, with Prometheus's client library.
 
-A part at a time, because ten thousand topics take a while. A label without a value is left out,
-which is the same to Prometheus.
+The text is written in parts, because ten thousand topics take a while. A label with an empty value
+is left out, which means the same to Prometheus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twistmq.broker.api import Histogram, MetricFamily
 
 __all__ = ["Exposition", "GivenFamilies"]
 
-#: Samples that are written at once: about a millisecond.
+#: The number of samples that are written at once, which takes about a millisecond.
 _PART_SAMPLES: Final = 100
 
 
@@ -38,8 +38,9 @@ class GivenFamilies:
 class Exposition:
     """The text of one server's metrics.
 
-    :param labels: that samples get.
-    :param labelled: how the names of their metrics begin; those of the process have no labels.
+    :param labels: the labels that are added to the samples.
+    :param labelled: how the names of metrics with these labels begin; metrics of the process have
+        no labels.
     """
 
     def __init__(self, labels: Mapping[str, str], labelled: str) -> None:
@@ -49,7 +50,7 @@ class Exposition:
         self._process = ProcessCollector(registry=None)
 
     def writing(self, family: MetricFamily) -> Generator[bytes, None, None]:
-        """Yield the text of a family in parts; none when it has no samples."""
+        """Yield the text of a family in parts; a family without samples yields nothing."""
         for begin in range(0, len(family.samples), _PART_SAMPLES):
             text: bytes = generate_latest(GivenFamilies([
                 self._library_family(family, family.samples[begin:begin + _PART_SAMPLES])]))
@@ -83,6 +84,6 @@ class Exposition:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
-    """Upper ends, and how many are not larger."""
+    """The upper bounds of the buckets, each with the number of values that are not larger."""
     ends = [*(str(float(end)) for end in histogram.ends), "+Inf"]
     return list(zip(ends, accumulate(histogram.counts), strict=True))

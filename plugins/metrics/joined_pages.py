@@ -1,9 +1,10 @@
 """One page of metrics and one of health over all brokers of a supervisor.
 
-Each sample says by ``node_id`` of which broker it is: Apache's metrics have this label already,
-those of the process get it here. A broker that does not answer, or whose page cannot be read, makes
-the health page red or is named in the log; the others' metrics are served without it. Pages have
-megabytes with many topics, so they are joined on a thread, once for all that ask at the same time.
+The label ``node_id`` of each sample names the broker that it comes from. Apache's metrics have this
+label already; metrics of the process get it here. A broker that does not answer makes the health
+page report a fault, and a page that cannot be read is logged. In both cases the metrics of all
+other brokers are still served. Pages have megabytes with many topics, so they are joined on a
+thread, once for all requests that come at the same time.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _RESTARTS: Final = "twistmq_broker_restarts"
 
 @dataclass(frozen=True, slots=True)
 class JoinedMetrics:
-    """A page of metrics made of those of brokers.
+    """A page of metrics that was joined from the pages of several brokers.
 
-    :param status: 200; 503 when there is no page that can be read.
+    :param status: 200, or 503 when no page could be read.
     :param text: the page.
-    :param unread: why a page cannot be read, by the broker's name.
+    :param unread: why a page could not be read, by the broker's name.
     """
 
     status: int
@@ -49,18 +50,18 @@ class JoinedMetrics:
 class _JoinedMetrics:
     """Makes the page of metrics.
 
-    :param brokers: gives a page of each broker.
+    :param brokers: requests a page from each broker.
     """
 
     log = Logger()
 
     def __init__(self, brokers: BrokerPages) -> None:
         self._brokers = brokers
-        #: Of the last page.
+        #: The pages that could not be read the last time.
         self._unread: dict[str, str] = {}
 
     async def make(self) -> tuple[int, bytes]:
-        """Ask and join."""
+        """Request the pages and join them."""
         answers = await self._brokers.ask(_PORT, "/metrics")
         restarts = dict(self._brokers.restarts)
         made = await self._brokers.on_thread(lambda: join_metrics(answers, restarts))
@@ -73,7 +74,7 @@ class _JoinedMetrics:
 
 
 def joined_pages(brokers: BrokerPages) -> Resource:
-    """The pages; :param brokers: gives a page of each broker."""
+    """Make the pages; :param brokers: requests a page from each broker."""
     joined = _JoinedMetrics(brokers)
 
     def health() -> Deferred[tuple[int, bytes]]:
@@ -89,8 +90,8 @@ def join_metrics(
 ) -> JoinedMetrics:
     """Join pages of metrics.
 
-    :param answers: by the broker's name.
-    :param restarts: how often each broker was started again; None: they are not told.
+    :param answers: the answers, by the broker's name.
+    :param restarts: how often each broker was restarted; None leaves this metric out.
     """
     families: dict[str, Any] = {}
     unread: dict[str, str] = {}
@@ -127,8 +128,8 @@ def _restarts_family(restarts: Mapping[str, int]) -> CounterMetricFamily:
 def join_health(answers: Mapping[str, PageAnswer]) -> tuple[int, bytes]:
     """Join pages of health.
 
-    :param answers: by the broker's name.
-    :returns: the status, 200 when all are well, and the text.
+    :param answers: the answers, by the broker's name.
+    :returns: the status, which is 200 when all brokers are well, and the text.
     """
     servers = {name: _health(answer) for name, answer in answers.items()}
     is_well = all(answer.status == 200 for answer in answers.values())

@@ -1,7 +1,8 @@
 """Consumer lag by topic, for groups that have members.
 
-A group that has consumed nothing of a queue yet is not behind. Every message counts, whatever the
-group's expression. Differs from Apache, which estimates how many of them a filter lets pass.
+The lag of a group is 0 for a queue from which the group has consumed nothing yet. Every message
+counts, whatever the group's filter expression is. Differs from Apache, which estimates how many
+messages a filter accepts.
 
 Source: ConsumerLagCalculator @5.3.3.
 """
@@ -27,8 +28,8 @@ _LABELS: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 @dataclass(slots=True)
 class _Lag:
-    """The lag of one group and topic: messages, and store times of the next ones, Unix ms, 0
-    without one.
+    """The lag of one group in one topic: numbers of messages, and the store times of the next
+    messages in Unix ms, which are 0 when the next message does not exist.
     """
 
     behind: int = 0
@@ -39,18 +40,19 @@ class _Lag:
 
 
 def collecting(broker: Broker) -> Generator[None, None, list[MetricFamily]]:
-    """Make the families; pauses after each queue, because each reads the store."""
+    """Make the families, with a pause after each queue because each queue is read from disk."""
     families = (
         MetricFamily("rocketmq_consumer_lag_messages", "gauge",
                      "Messages whose consumption a group has not committed.", _LABELS),
         MetricFamily("rocketmq_consumer_lag_latency_milliseconds", "gauge",
-                     "Since when the oldest of them is stored.", _LABELS),
+                     "How long ago the oldest of these messages was stored.", _LABELS),
         MetricFamily("rocketmq_consumer_inflight_messages", "gauge",
-                     "Messages a group has pulled and not committed.", _LABELS),
+                     "Messages that a group has pulled and not committed.", _LABELS),
         MetricFamily("rocketmq_consumer_queueing_latency_milliseconds", "gauge",
-                     "Since when the oldest message is stored that it has not pulled.", _LABELS),
+                     "How long ago the oldest message that the group has not pulled was stored.",
+                     _LABELS),
         MetricFamily("rocketmq_consumer_ready_messages", "gauge",
-                     "Messages it has not pulled.", _LABELS),
+                     "Messages that a group has not pulled.", _LABELS),
     )
     for name, group in list(broker.clients.consumers.items()):
         for topic in list(group.subscriptions):
@@ -73,7 +75,7 @@ def collecting(broker: Broker) -> Generator[None, None, list[MetricFamily]]:
 
 
 def _add_queue(lag: _Lag, broker: Broker, group: str, topic: str, queue_id: int) -> None:
-    """Add what a queue has for a group."""
+    """Add the lag of one queue for a group."""
     store, offsets = broker.store, broker.consumer_offset
     end = max(store.queues.max_offset(topic, queue_id), 0)
     committed = offsets.query(group, topic, queue_id)
@@ -92,7 +94,7 @@ def _add_queue(lag: _Lag, broker: Broker, group: str, topic: str, queue_id: int)
 
 
 def _earlier(first_ms: int, second_ms: int) -> int:
-    """The earlier of two times; a number not above 0 is not a time."""
+    """Return the earlier of two times; a number that is not above 0 is not a time."""
     if second_ms <= 0:
         return first_ms
     return min(first_ms, second_ms) if first_ms else second_ms

@@ -1,4 +1,4 @@
-"""The metrics of a name server. Apache's has no metrics: all names are ours.
+"""The metrics of a name server. Apache's has no metrics, so all names are specific to twistmq.
 
     twistmq_namesrv_brokers                    gauge      cluster
     twistmq_namesrv_broker_names               gauge
@@ -11,7 +11,7 @@
     twistmq_namesrv_kv_bytes                   gauge
     twistmq_namesrv_rpc_latency_seconds        histogram  with metrics.rpc_latency only
 
-Connections of a process are ``twistmq_connections``, as a broker's are.
+Connections of a process are counted by ``twistmq_connections``, as they are for a broker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PREFIX: Final = "twistmq_namesrv_"
 
 
 class RequestCounts:
-    """The requests of one name server, by code and by the code of their answer."""
+    """Counts the requests of one name server, by request code and response code."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[int, int]] = Counter()
@@ -52,7 +52,7 @@ class RequestCounts:
 
 
 def collect(name_server: NameServer) -> Iterator[MetricFamily]:
-    """Make the families, but for what is counted by request."""
+    """Make the families, except for the ones that are counted by request."""
     routes = name_server.routes
     tables = routes.tables
     brokers = _family("brokers", "gauge", "Brokers that are registered.", "cluster")
@@ -64,11 +64,12 @@ def collect(name_server: NameServer) -> Iterator[MetricFamily]:
     yield single(PREFIX + "topics", "Topics that have a route.", len(tables.topics))
     now_ms = name_server.steady.awake_ms()
     yield single(PREFIX + "silence_longest_seconds",
-                 "Since when a broker gave no sign of life, of all the longest.",
+                 "How long ago the broker that has been silent longest gave a sign of life.",
                  max((max(now_ms - live.last_update_ms, 0)
                       for live in tables.live.values()), default=0) / 1000)
     registrations = _family("registrations", "counter",
-                            "Registrations of brokers, each time one says what it serves.",
+                            "Registrations of brokers; a broker registers each time it reports "
+                            "what it serves.",
                             "result")
     registrations.add(routes.taken_count, "taken")
     registrations.add(routes.refused_count, "refused")
@@ -79,7 +80,7 @@ def collect(name_server: NameServer) -> Iterator[MetricFamily]:
     yield left
     entries, size_bytes = name_server.kv_config.size()
     yield single(PREFIX + "kv_entries", "Values of the key-value configuration.", entries)
-    yield single(PREFIX + "kv_bytes", "What they count as against kv.total_size_max.", size_bytes)
+    yield single(PREFIX + "kv_bytes", "Their size as it counts for kv.total_size_max.", size_bytes)
 
 
 def _family(name: str, kind: MetricKind, text: str, *labels: str) -> MetricFamily:

@@ -15,13 +15,13 @@ from twisted.web.server import NOT_DONE_YET
 
 __all__ = ["HealthChecks", "MadePage", "joined_root_page", "root_page"]
 
-#: Requests for the metrics that may wait for them; others are refused. It is half of what may be
-#: connected, so that health can be asked meanwhile.
+#: The number of requests that may wait for the metrics page; further ones are refused. It is half
+#: of the possible connections, so that the health page can still be requested.
 _SCRAPES_MAX: Final = 32
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _HEALTH_TYPE: Final = b"application/json"
 
-#: Checks by name; each returns the fault, or an empty text.
+#: Checks by name; each returns a description of the fault, or an empty text.
 HealthChecks: TypeAlias = Mapping[str, Callable[[], str]]
 
 
@@ -32,8 +32,8 @@ def root_page(
     """The pages of a port.
 
     :param scrape: makes the page of metrics.
-    :param name: what the health page calls the server: a key, and what gives its value.
-    :param checks: what must hold now.
+    :param name: how the health page names the server: a key, and a function that gives its value.
+    :param checks: the conditions that must hold now.
     """
     root = _Root()  # type: ignore[no-untyped-call]
     root.putChild(b"metrics", MadePage(
@@ -46,10 +46,10 @@ def joined_root_page(
     metrics: Callable[[], Deferred[tuple[int, bytes]]],
     health: Callable[[], Deferred[tuple[int, bytes]]],
 ) -> Resource:
-    """The pages of a port whose answers are made of those of several servers.
+    """The pages of a port that joins the pages of several servers.
 
-    :param metrics: makes the page of metrics; its status, and the text.
-    :param health: makes the page of health, as JSON.
+    :param metrics: makes the page of metrics; fires with its status and text.
+    :param health: makes the page of health, as JSON; fires with its status and text.
     """
     root = _Root()  # type: ignore[no-untyped-call]
     root.putChild(b"metrics", MadePage(_METRICS_TYPE, metrics))
@@ -58,14 +58,14 @@ def joined_root_page(
 
 
 class _Root(Resource):
-    """Every other path is not found."""
+    """The root of the port; any other path is not found."""
 
     def getChild(self, path: bytes, request: object) -> Any:
         return notFound()
 
 
 class _Page(Resource):
-    """A page that is read and nothing else."""
+    """A page that can only be read."""
 
     isLeaf = True
 
@@ -78,7 +78,7 @@ class _Page(Resource):
 
 
 class MadePage(_Page):
-    """A page that takes a while to make.
+    """A page that takes some time to make.
 
     :param content_type: the header.
     :param make: fires with the status and the text.
@@ -121,7 +121,7 @@ class MadePage(_Page):
         return NOT_DONE_YET
 
     def _ended(self, _: object) -> None:
-        """A request is answered, or its connection gone."""
+        """Called when a request is answered or its connection is lost."""
         self._waiting -= 1
 
 

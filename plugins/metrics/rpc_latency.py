@@ -1,7 +1,7 @@
-"""How long requests took, by code and result.
+"""Measures how long requests take, by code and result.
 
-From the read that brought a request to its reply, in whole milliseconds, as Apache measures it.
-This is the one metric that costs something for each request; it is there only when it is asked for.
+The time runs from the read that brought a request to its response, in whole milliseconds, as Apache
+measures it. This is the only metric that has a cost for each request, so it is off by default.
 
 Source: RemotingMetricsManager, NettyRemotingAbstract @5.3.3.
 """
@@ -25,15 +25,15 @@ from twistmq.broker.api.wire import ONEWAY_FLAG
 __all__ = ["RpcLatency", "counted_code", "request_name", "response_name"]
 
 _ENDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-#: The label of codes without a handler: a client may send any.
+#: The label of codes without a handler, since a client may send any code.
 _UNKNOWN: Final = -1
 
 
 class RpcLatency:
-    """The requests of one server.
+    """Measures the requests of one server.
 
-    :param name: the metric's; it is ours for a name server.
-    :param unit_ms: of what it tells, ms.
+    :param name: the name of the metric; for a name server it is specific to twistmq.
+    :param unit_ms: the unit of the metric, ms.
     """
 
     def __init__(self, now_ms: Callable[[], int],
@@ -42,19 +42,19 @@ class RpcLatency:
         self._name = name
         self._unit_ms = unit_ms
         self._ends = tuple(end_ms / unit_ms for end_ms in _ENDS_MS)
-        #: By request code, response code, whether the request waited for a message, its flags.
+        #: Keyed by request code, response code, whether the request was held, and its flags.
         self._histograms: dict[tuple[int, int, bool, int], Histogram] = {}
 
     @hookimpl
     def after_response(self, request: Request[Any], reply: Reply) -> None:
         command = request.command
-        # Only a pull that was held has it.
+        # Only a pull that was held has this attribute.
         was_held = hasattr(request, "kept_bytes")
         key = (command.code, reply.code, was_held, command.flag & ONEWAY_FLAG)
         histogram = self._histograms.get(key)
         if histogram is None:
             histogram = self._new(key)
-        # The clock may have been set back meanwhile.
+        # The clock may have been set back since the request arrived.
         histogram.add(max(self._now_ms() - request.now_ms, 0) / self._unit_ms)
 
     def _new(self, key: tuple[int, int, bool, int]) -> Histogram:
@@ -62,10 +62,10 @@ class RpcLatency:
             (counted_code(key[0]), *key[1:]), Histogram(self._ends))
 
     def family(self) -> MetricFamily:
-        """The measurements since the start."""
+        """Return the measurements since the start."""
         family = MetricFamily(
             self._name, "histogram",
-            "From the read that brought a request to its reply.",
+            "The time from the read that brought a request to its response.",
             ("protocol_type", "request_code", "response_code", "is_long_polling", "result"))
         for (code, answer, was_held, oneway), histogram in self._histograms.items():
             result = "success"
@@ -80,17 +80,17 @@ class RpcLatency:
 
 
 def counted_code(code: int) -> int:
-    """The label of a request code: all codes without a handler have one."""
+    """Return the code to count a request under; all codes without a handler share one."""
     return code if code in RequestCode._value2member_map_ else _UNKNOWN
 
 
 def request_name(code: int) -> str:
-    """The label text of a counted request code."""
+    """Return the label text of a counted request code."""
     return "unknown" if code == _UNKNOWN else RequestCode(code).name.lower()
 
 
 def response_name(code: int) -> str:
-    """The label text of a response code."""
+    """Return the label text of a response code."""
     try:
         return ResponseCode(code).name.lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The checks of the settings of metrics, before the library is imported."""
+"""Checks the settings of the metrics before the client library is imported."""
 
 from __future__ import annotations
 
@@ -16,43 +16,42 @@ _LABELS: Final = "metricsLabel"
 _PORT: Final = "metricsPromExporterPort"
 _HOST: Final = "metricsPromExporterHost"
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-#: A broker's own labels.
+#: The labels that a broker sets itself.
 _OWN: Final = ("cluster", "node_type", "node_id")
 MISSING: Final = ("metricsExporterType=PROM needs Prometheus's client library: pip install "
                   "'twistmq[metrics]'")
 
 
 def interface_of(settings: Settings) -> str:
-    """The address that the port is bound to."""
+    """Return the address that the port is bound to."""
     return settings.text(_HOST).strip() or settings.text("bindAddress")
 
 
 def read_labels(settings: Settings, own: Mapping[str, str]) -> dict[str, str]:
-    """The labels of all metrics.
+    """Return the labels of all metrics.
 
-    :param own: those that say which server it is.
-    :raises SettingsError: when one has no meaning.
+    :param own: the labels that identify the server.
+    :raises SettingsError: when a label is not valid.
     """
     labels = dict(own)
     for pair in filter(None, settings.text(_LABELS).split(",")):
         name, colon, value = (part.strip() for part in pair.partition(":"))
         if not (colon and _LABEL.fullmatch(name)) or name.startswith("__") or name in labels:
-            raise settings.error(_LABELS, f"contains {pair!r}, which is not name:value, or not a "
-                                          "name that "
-                                          "a label may be given here")
+            raise settings.error(_LABELS, f"contains {pair!r}, which is not name:value, or has "
+                                          "a name that a label cannot have here")
         labels[name] = value
     return labels
 
 
 def require_library(settings: Settings) -> None:
-    """:raises SettingsError: when the library is missing, or a label has no meaning."""
+    """:raises SettingsError: when the library is missing, or a label is not valid."""
     if find_spec("prometheus_client") is None:
         raise SettingsError(MISSING)
     read_labels(settings, dict.fromkeys(_OWN, "") if settings.has("brokerName") else {})
 
 
 def require_port_of_pages(settings: Settings) -> None:
-    """:raises SettingsError: when it cannot be listened on."""
+    """:raises SettingsError: when the port cannot be listened on."""
     require_number(settings, _HOST)
     port = settings.int(_PORT)
     whose = ports_of(settings).get(port)

@@ -1,4 +1,4 @@
-"""A page that is made once for all that ask for it at the same time."""
+"""Makes a page once for all requests that ask for it at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SharedMaking(Generic[T]):
-    """Makes a page. A request that comes while it is made gets the same one.
+    """Makes a page. A request that arrives while the page is being made gets the same page.
 
     :param make: fires with the page. A failure is logged here, once.
     """
@@ -24,11 +24,11 @@ class SharedMaking(Generic[T]):
 
     def __init__(self, make: Callable[[], Deferred[T]]) -> None:
         self._make = make
-        #: The requests for the page that is being made; None: none is.
+        #: The requests that wait for the page that is being made; None when no page is.
         self._waiting: list[Deferred[T]] | None = None
 
     def __call__(self) -> Deferred[T]:
-        """The page as it is now."""
+        """Return the page as it is now."""
         answer: Deferred[T] = Deferred()
         if self._waiting is not None:
             self._waiting.append(answer)

@@ -1,8 +1,9 @@
-"""Delayed messages: a producer sets a level from 1 to 18, and the message comes that much later.
+"""Delayed messages: a producer sets a level from 1 to 18, and the message is delivered later.
 
-A message with the property DELAY is stored in SCHEDULE_TOPIC_XXXX, in the queue of its level, and
-again in its own topic when it is due: never before, and about a twentieth of a second after it at
-most while the broker keeps up. How far each level has come is in ``config/delayOffset.json``.
+A message with the property DELAY is stored in SCHEDULE_TOPIC_XXXX, in the queue of its level. It is
+stored again in its own topic when it is due: never earlier, and at most about a twentieth of a
+second later while the broker keeps up. The progress of each level is saved in
+``config/delayOffset.json``.
 
 Source: ScheduleMessageService, HookUtils.handleScheduleMessage @5.3.3.
 """
@@ -40,20 +41,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-#: Ms from the start to the first delivery and to the first save.
+#: The time from the start to the first delivery and to the first save, ms.
 #: Source: ScheduleMessageService.FIRST_DELAY_TIME, start.
 _FIRST_LOOK_MS = 1000
 _FIRST_SAVE_MS = 10_000
-#: From one copy of the master's offsets to the next, ms. A slave that becomes master looks in its
-#: log for deliveries since the last one. Apache's slaves copy them every 60 s, and do not look.
+#: The time between two copies of the master's offsets, ms. A slave that becomes master searches its
+#: log for deliveries since the last copy. Apache's slaves copy every 60 s and do not search.
 _COPY_PERIOD_MS = 250
 
 
 _SETTINGS: Final = (
     Setting("messageDelayLevel", "text",
             "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-            "How long each delay level is, from level 1 on: numbers with a unit of s, m, h or "
-            "d, one space between two.", source="MessageStoreConfig", at_start=True),
+            "The length of each delay level, from level 1 on: numbers with a unit of s, m, h or "
+            "d, separated by one space.", source="MessageStoreConfig", at_start=True),
     Setting("flushDelayOffsetInterval", "int", 10_000,
             "How often the progress of delivery is saved.", unit="ms", least=1,
             source="MessageStoreConfig"),
@@ -61,7 +62,7 @@ _SETTINGS: Final = (
 
 
 class Plugin:
-    """The delayed messages of one broker."""
+    """The plugin for the delayed messages of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -90,7 +91,7 @@ class Plugin:
 
     @hookimpl
     def register_tags_codes(self) -> Mapping[str, TagsCode]:
-        """The first hook with a self._broker: its service begins here."""
+        """Create the service: this is the first hook that is called on a broker's plugin."""
         service = self._service = ScheduleService(self._broker)
         service.load()
         return {SCHEDULE_TOPIC: service.tags_code}

@@ -1,9 +1,10 @@
-"""Delayed messages that a lost master has delivered, though its copied offsets do not say so.
+"""Finds delayed messages that a lost master delivered after its last copied offsets.
 
-A slave copies its master's offsets four times a second. When it goes on alone, the messages that
-are due already may have been delivered: those are in their topics, in its copy of the log.
+A slave copies its master's offsets four times a second. When the slave goes on alone, the master
+may already have delivered some of the messages that are due after those offsets. Such deliveries
+are in the messages' own topics, in the slave's copy of the log.
 
-The search is ours; Apache's slaves deliver them again.
+This search does not exist at Apache, whose slaves deliver these messages again.
 """
 
 from __future__ import annotations
@@ -31,40 +32,40 @@ if TYPE_CHECKING:
 
 __all__ = ["Delivered"]
 
-#: Messages that are looked at in one go.
+#: The number of messages that one step of the search looks at.
 _LOOK_COUNT: Final = 64
-#: Entries of a queue that are read at once.
+#: The number of queue entries that are read at once.
 _READ_COUNT: Final = 32
 _MARK: Final = DELAY_MARK.encode()
 
-#: The marks of one delivery: topic, queue, birth, key, level, times consumed, body.
+#: Identifies a delivery: topic, queue, born timestamp, key, level, consume attempts, body hash.
 _Key = tuple[str, int, int, str | None, str | None, int, int]
 
 
 class Delivered:
-    """The deliveries of another broker, for one broker."""
+    """The deliveries that another broker made, as this broker finds them in its log."""
 
     log = Logger()
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        #: Deliveries in the log that no offset counts.
+        #: Deliveries in the log that no offset accounts for.
         self._found: Counter[_Key] = Counter()
-        #: By level the queue offset behind what may be delivered.
+        #: For each level the queue offset after the last message that may have been delivered.
         self._ends: dict[int, int] = {}
         self._search: Iterator[None] | None = None
 
     def look_for(self, offsets: Mapping[int, int], now_ms: int) -> None:
-        """Look for deliveries of messages that are due now.
+        """Start a search for deliveries of the messages that are due now.
 
-        :param offsets: by level the first message that may not be delivered.
+        :param offsets: for each level the first message that may not have been delivered.
         """
         self._found.clear()
         self._ends.clear()
         self._search = self._looking(dict(offsets), now_ms)
 
     def look_on(self) -> bool:
-        """Look at some more messages; :returns: whether there are more."""
+        """Look at some more messages; :returns: whether the search has to go on."""
         if self._search is None:
             return False
         try:
@@ -77,14 +78,14 @@ class Delivered:
                               "last copied offsets", count=count)
         except BrokerError as error:
             self._search = None
-            self.log.error("delayed messages that the master delivered last may come twice: "
-                           "{error}", error=str(error))
+            self.log.error("delayed messages that the master delivered last may be delivered "
+                           "twice: {error}", error=str(error))
         return self._search is not None
 
     def has(self, level: int, queue_offset: int, record: MessageRecord) -> bool:
-        """Whether a message of a level is delivered; it counts as delivered once.
+        """Whether a message of a level was delivered; each delivery is reported only once.
 
-        :param record: that would be stored.
+        :param record: the record that would be stored for the message.
         """
         if queue_offset >= self._ends.get(level, 0):
             return False
@@ -95,7 +96,7 @@ class Delivered:
         self._found[key] -= 1
         return True
 
-    # --- the search, a message a step
+    # --- the search, one message per step
 
     def _looking(self, offsets: dict[int, int], now_ms: int) -> Iterator[None]:
         first_ms = now_ms
@@ -112,12 +113,12 @@ class Delivered:
             self._ends[level] = end
         for topic, queue_id in targets:
             yield from self._count(topic, queue_id, first_ms)
-        # Deliveries that the offsets count are in the same queues.
+        # The same queues also contain deliveries that the offsets do account for.
         for level, offset in offsets.items():
             yield from self._take_away(level, offset, first_ms, targets)
 
     def _waiting(self, level: int, offset: int) -> Iterator[tuple[int, int, MessageRecord]]:
-        """Messages of a level from an offset on: (queue offset, due ms, record to deliver)."""
+        """Read messages of a level from an offset: (queue offset, due ms, record to deliver)."""
         for queue_offset, place, due_ms in self._entries(SCHEDULE_TOPIC, level - 1, offset):
             data = self._store.look_message(place)
             if data is None:
@@ -125,21 +126,21 @@ class Delivered:
             try:
                 record = due_record(decode_record(data))
             except BrokerError:
-                # The delivery says what is wrong with it.
+                # The delivery itself will log the fault of this message.
                 continue
             yield queue_offset, due_ms, record
 
     def _entries(
         self, topic: str, queue_id: int, offset: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Entries of a queue from an offset on: (queue offset, place, tags code)."""
+        """Read entries of a queue from an offset: (queue offset, place, tags code)."""
         while entries := self._store.queues.entries(topic, queue_id, offset, _READ_COUNT):
             for place, _, tags_code in entries:
                 yield offset, place, tags_code
                 offset += 1
 
     def _count(self, topic: str, queue_id: int, first_ms: int) -> Iterator[None]:
-        """Count the delayed messages that were stored in a queue since a time."""
+        """Count the delayed messages that were stored in a queue since a given time."""
         begin = self._store.reader.offset_by_time(topic, queue_id, first_ms)
         for _, place, _ in self._entries(topic, queue_id, begin):
             data = self._store.look_message(place)
@@ -148,20 +149,21 @@ class Delivered:
                     self._found[_key(decode_record(data))] += 1
                 except StoreDamaged as error:
                     self.log.error("a message of {topic}-{queue_id}, at {place} of the commit log, "
-                                   "cannot be read: the delayed message that it was may come "
-                                   "twice: {error}", topic=topic, queue_id=queue_id, place=place,
+                                   "cannot be read: if it is a delivered delayed message, it may "
+                                   "be delivered twice: {error}",
+                                   topic=topic, queue_id=queue_id, place=place,
                                    error=str(error))
             yield
 
     def _take_away(
         self, level: int, offset: int, first_ms: int, targets: set[tuple[str, int]]
     ) -> Iterator[None]:
-        """Take away the deliveries of messages before an offset that were due since a time."""
+        """Discount the deliveries of messages before an offset that were due since a time."""
         least = self._store.queues.min_offset(SCHEDULE_TOPIC, level - 1)
         for before in range(offset - 1, least - 1, -1):
             found = next(self._waiting(level, before), None)
             if found is None or found[0] != before:
-                # This one is damaged or gone: those before it may have been delivered as well.
+                # This message is damaged or gone; earlier ones may have been delivered as well.
                 yield
                 continue
             if found[1] < first_ms:

@@ -1,4 +1,4 @@
-"""The delay levels: how long each of them is.
+"""The delay levels and the length of each of them.
 
 Source: ScheduleMessageService.parseDelayLevel, computeDeliverTimestamp @5.3.3.
 """
@@ -19,10 +19,10 @@ _TIME_MAX: Final = 2**63 - 1
 
 
 class DelayLevels:
-    """Lengths by level, from 1 on.
+    """The length of each delay level, counted from level 1.
 
-    :param text: the setting messageDelayLevel: numbers with a unit, one space between two.
-    :raises SettingsError: when it is anything else.
+    :param text: the setting messageDelayLevel: numbers with a unit, separated by one space.
+    :raises SettingsError: when the text has any other form.
     """
 
     def __init__(self, text: str) -> None:
@@ -30,7 +30,7 @@ class DelayLevels:
         for level, part in enumerate(text.split(" "), 1):
             match = _LEVEL.fullmatch(part)
             if match is None:
-                raise SettingsError(f"messageDelayLevel: {part!r} in {text!r} is no number with "
+                raise SettingsError(f"messageDelayLevel: {part!r} in {text!r} is not a number with "
                                     "a unit of s, m, h or d")
             self.lengths_ms[level] = int(match[1]) * _UNITS_MS[match[2]]
 
@@ -40,9 +40,9 @@ class DelayLevels:
         return len(self.lengths_ms)
 
     def due_ms(self, level: int, store_timestamp: int) -> int:
-        """The time at which a message is due, Unix ms.
+        """Return the time at which a message is due, Unix ms.
 
-        :param level: one above the highest counts as the highest.
-        :param store_timestamp: when it was stored, Unix ms.
+        :param level: a level above the highest one counts as the highest.
+        :param store_timestamp: the time at which the message was stored, Unix ms.
         """
         return min(store_timestamp + self.lengths_ms[min(level, self.most)], _TIME_MAX)

@@ -1,8 +1,8 @@
-"""A delayed message's record on its way into the schedule topic and out of it.
+"""Converts the record of a delayed message on its way into the schedule topic and out of it.
 
-The real topic and queue stand in the properties REAL_TOPIC and REAL_QID meanwhile. The property
-DELAY stays in what is delivered, as with Apache's broker, so that only who appends knows whether a
-message is still to wait.
+While a message waits, the properties REAL_TOPIC and REAL_QID hold its real topic and queue. As with
+Apache's broker, the delivered message keeps the property DELAY. Only the code that appends a
+message can therefore know whether it still has to wait.
 
 Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage,
 ScheduleMessageService.messageTimeUp @5.3.3.
@@ -28,18 +28,18 @@ from twistmq.broker.api.wire import properties as names
 
 __all__ = ["DELAY_MARK", "delay_level", "delay_record", "due_record"]
 
-#: Stands in the properties of each message that has a delay level, and of few others.
+#: Occurs in the properties of every message that has a delay level, and of few other messages.
 DELAY_MARK: Final = f"{names.DELAY}{names.NAME_VALUE_SEPARATOR}"
 _LEVEL: Final = re.compile(r"[+-]?\d{1,9}")
 _QUEUE_ID: Final = re.compile(r"\d{1,9}")
-#: A level wins over them.
+#: Properties of timer messages, which a delay level overrides.
 _TIMER_NAMES: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """The level a message asks for; 0 or less: none.
+    """Return the delay level that a message asks for; 0 or less means no delay.
 
-    :raises RequestRefused: when the property DELAY is no level.
+    :raises RequestRefused: when the property DELAY is not a delay level.
     """
     text = properties.get(names.DELAY, "0")
     if _LEVEL.fullmatch(text) is None:
@@ -49,12 +49,13 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def delay_record(record: MessageRecord, level_most: int) -> None:
-    """Send a record to the schedule topic if it is to wait.
+    """Redirect a record to the schedule topic if the message has to wait.
 
-    Half messages and rollbacks do not wait; what they become may. Differs from Apache, which
-    delays a half message and then drops it. A half message that is given up does not wait either.
+    Half messages and rollbacks do not wait; the messages that they later become may wait. Differs
+    from Apache, which delays a half message and then drops it. A half message that is given up does
+    not wait either.
 
-    :raises RequestRefused: when its property DELAY is not a level.
+    :raises RequestRefused: when the property DELAY is not a delay level.
     """
     if not has_queue_entry(record.sys_flag) or record.topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
         return
@@ -74,12 +75,12 @@ def delay_record(record: MessageRecord, level_most: int) -> None:
 def due_record(message: StoredMessage) -> MessageRecord:
     """Make the record to deliver from a message of the schedule topic.
 
-    :raises BrokerError: when its properties do not say which.
+    :raises BrokerError: when the message's properties do not name its topic and queue.
     """
     properties = message.properties_map()
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or _QUEUE_ID.fullmatch(queue_id) is None:
-        raise BrokerError("its properties do not say where it belongs")
+        raise BrokerError("its properties do not name its topic and queue")
     record = record_again(message, properties)
     record.topic, record.queue_id = topic, int(queue_id)
     return record

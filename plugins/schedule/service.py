@@ -1,9 +1,14 @@
-"""Delivery of delayed messages, with an offset for each level.
+"""Delivers delayed messages and keeps an offset for each delay level.
 
-Each level has a queue of the schedule topic; all that is in it waits equally long, so the first
-that is not due ends a look at it. The number in a queue entry is when the message is due. How far
-a level has come is saved only up to what no loss of power takes away again: a message may come
-twice after a crash, and never not at all.
+A delayed message has to wait in the store until its time comes, and the broker must find the due
+messages without looking at all the waiting ones. Each level therefore has its own queue in the
+schedule topic. All messages of one queue wait equally long, so they are due in the order in which
+they were stored, and a look at a queue can stop at the first message that is not due. The tags code
+of a queue entry holds the time at which its message is due.
+
+The progress of a level is its next queue offset. It is saved only once the delivered messages are
+durable, so that a loss of power cannot remove a message that the saved offset already counts. After
+a crash a message may be delivered twice, but no message is lost.
 
 Source: ScheduleMessageService, DeliverDelayedMessageTimerTask, RunningStats @5.3.3.
 """
@@ -47,14 +52,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ScheduleService"]
 
-#: Ms between two looks at the levels. Source: ScheduleMessageService.DELAY_FOR_A_WHILE is 100.
+#: The time between two looks at the levels, ms.
+#: Source: ScheduleMessageService.DELAY_FOR_A_WHILE is 100.
 LOOK_PERIOD_MS: Final = 50
-#: Messages of one level that are delivered at once, and bytes after which no more are.
+#: The number of messages of one level in a batch, and the size in bytes that ends a batch early.
 BATCH_COUNT: Final = 64
 BATCH_BYTES: Final = 4 * 1024 * 1024
-#: From a failure to store messages on other brokers to the next try, ms.
+#: The time from a failure to store messages on other brokers to the next attempt, ms.
 _AGAIN_MS: Final = 1000
-#: Deliveries after which the data version counts one more change.
+#: The data version is incremented once per this number of deliveries.
 #: Source: delayOffsetUpdateVersionStep.
 VERSION_STEP: Final = 200
 
@@ -62,7 +68,7 @@ VERSION_STEP: Final = 200
 class ScheduleService:
     """The delayed messages of one broker.
 
-    :raises SettingsError: when messageDelayLevel has no meaning.
+    :raises SettingsError: when messageDelayLevel is not valid.
     """
 
     log = Logger()
@@ -70,24 +76,24 @@ class ScheduleService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.levels = DelayLevels(broker.settings.text("messageDelayLevel"))
-        #: The next queue offset by level.
+        #: The next queue offset of each level.
         self.offsets: dict[int, int] = {}
         self.data_version = DataVersion(timestamp=broker.now_ms())
         self._file = broker.store.config_file("delayOffset.json")
         self._outage = Outage()
-        #: By level what was delivered beyond the next queue offset.
+        #: For each level the queue offsets that were delivered beyond the next queue offset.
         self._ahead: dict[int, set[int]] = {}
         self._delivered = 0
-        #: The deliveries of a master that this broker followed, and whether it follows one.
+        #: The deliveries of a master that this broker followed, and whether it follows one now.
         self._by_master = Delivered(broker.store)
         self._follows = False
-        #: Whether what is appended just now is due.
+        #: Whether the records that are appended at the moment are due.
         self._delivering = False
         self._has_more = False
-        #: Levels whose last delivery failed: that is said once.
+        #: Levels whose last delivery failed. A failure is logged only once.
         self._failing: set[int] = set()
-        #: Levels whose due messages are on their way to other brokers, or are tried again at a
-        #: time by the clock for durations, ms.
+        #: Levels whose due messages are being stored on other brokers, and for levels where that
+        #: failed the time of the next attempt, ms on the clock for durations.
         self._escaping: set[int] = set()
         self._again_ms: dict[int, int] = {}
 
@@ -106,24 +112,24 @@ class ScheduleService:
         return refusals
 
     def tags_code(self, record: MessageRecord) -> int:
-        """The time at which a record of the schedule topic is due, Unix ms."""
+        """Return the time at which a record of the schedule topic is due, Unix ms."""
         try:
             level = delay_level(parse_properties(record.properties))
         except BrokerError:
             level = 0
         if level <= 0:
-            # Not a delayed message; its queue says how long what is there waits.
+            # This is not a delayed message; its queue determines how long it waits.
             level = record.queue_id + 1
         return self.levels.due_ms(level, record.store_timestamp)
 
-    # --- out of it
+    # --- out of the schedule topic
 
     def look_period_ms(self) -> int:
-        """The time until the next round: short while more is due than one round delivers."""
+        """Return the time until the next round, which is short while due messages remain."""
         return 1 if self._has_more else LOOK_PERIOD_MS
 
     def deliver(self, now_ms: int) -> None:
-        """Deliver what is due, a batch of each level at most."""
+        """Deliver the messages that are due, at most one batch of each level."""
         self._has_more = False
         if not self._broker.delivers:
             return
@@ -143,7 +149,7 @@ class ScheduleService:
         due, next_offset = self._due(level, offset, now_ms)
         if next_offset == offset:
             return
-        # Those that are not to be delivered take no time.
+        # Messages that need no delivery cost no time, so the next round may follow at once.
         self._has_more |= not due
         if self._broker.is_slave:
             self._escape(level, offset, due, next_offset)
@@ -153,13 +159,13 @@ class ScheduleService:
     def _escape(
         self, level: int, offset: int, due: list[tuple[int, MessageRecord]], next_offset: int
     ) -> None:
-        """Store on other brokers what is due, as a slave that stands in for its master."""
+        """Store the due messages on other brokers, as a slave that stands in for its master."""
         escape, steady = self._broker.escape, self._broker.steady
         if escape is None or steady.now_ms() < self._again_ms.get(level, 0):
             return
         records = [record for _, record in due]
         for record in records:
-            # The broker that stores it must not delay it again.
+            # The broker that stores the message must not delay it again.
             properties = parse_properties(record.properties)
             properties.pop(names.DELAY, None)
             record.properties = format_properties(properties)
@@ -169,7 +175,7 @@ class ScheduleService:
             self._escaping.discard(level)
             if refusals:
                 self._again_ms[level] = steady.now_ms() + _AGAIN_MS
-            # A master that returned may have said meanwhile that it is elsewhere.
+            # A master that returned in the meantime may have reported a different offset.
             if self.offsets.get(level, 0) == offset:
                 self._settle(level, due, next_offset, refusals)
 
@@ -183,7 +189,7 @@ class ScheduleService:
         self, level: int, due: Sequence[tuple[int, MessageRecord]], next_offset: int,
         refusals: dict[int, BrokerError],
     ) -> None:
-        """Note what was delivered, and what is to be tried again."""
+        """Record which messages were delivered and which ones have to be tried again."""
         retried = [due[index][0] for index, error in refusals.items() if not _is_final(error)]
         self._log_refusals(level, due, refusals, bool(retried))
         ahead = self._ahead.setdefault(level, set())
@@ -197,7 +203,7 @@ class ScheduleService:
         self._set_offset(level, next_offset)
 
     def _corrected_offset(self, level: int) -> int:
-        """The saved offset of a level, corrected to the range of its queue."""
+        """Return the saved offset of a level, corrected to the range of its queue."""
         offset = self.offsets.get(level, 0)
         store, queue_id = self._broker.store, level - 1
         least = store.queues.min_offset(SCHEDULE_TOPIC, queue_id)
@@ -216,13 +222,13 @@ class ScheduleService:
         return corrected
 
     def _first_waiting(self, level: int, least: int, end: int) -> int:
-        """The first message of a level that is not due, and so not delivered, whatever is saved.
+        """Find the first message of a level that is not due, and so cannot have been delivered.
 
-        A saved offset is beyond the queue when the store is an older one, or was made again. All
-        messages of a queue wait equally long, so they are due in its order. Differs from Apache,
-        which goes on at the end.
+        A saved offset lies beyond the end of the queue when the store was replaced by an older copy
+        or by a new store. All messages of a queue wait equally long, so they are due in the order
+        of the queue. Differs from Apache, which continues at the end of the queue.
 
-        :returns: ``end`` when all are due.
+        :returns: the queue offset of that message, or ``end`` when all messages are due.
         """
         store, now_ms = self._broker.store, self._broker.now_ms()
         latest_ms = now_ms + self.levels.lengths_ms[level]
@@ -239,9 +245,9 @@ class ScheduleService:
     def _due(
         self, level: int, offset: int, now_ms: int
     ) -> tuple[list[tuple[int, MessageRecord]], int]:
-        """Read what is due of a level.
+        """Read the messages of a level that are due.
 
-        :returns: (queue offset, record) of each, and the queue offset behind them.
+        :returns: the queue offset and record of each, and the queue offset after the last one.
         """
         store = self._broker.store
         length_ms = self.levels.lengths_ms[level]
@@ -250,7 +256,7 @@ class ScheduleService:
         left = BATCH_BYTES
         entries = store.queues.entries(SCHEDULE_TOPIC, level - 1, offset, BATCH_COUNT)
         for place, size, due_ms in entries:
-            # One that is due later than its level allows was stored by a clock that was wrong.
+            # A message that is due later than its level allows was stored by a wrong clock.
             if now_ms < due_ms <= now_ms + length_ms or (due and size > left):
                 break
             left -= size
@@ -295,7 +301,7 @@ class ScheduleService:
         self, level: int, due: Sequence[tuple[int, MessageRecord]],
         refusals: dict[int, BrokerError], is_failing: bool,
     ) -> None:
-        """Say once that a level is held up, and of each message that it is given up."""
+        """Log once that a level is blocked, and log each message that is given up."""
         for index, error in refusals.items():
             if _is_final(error):
                 self.log.error("message {offset} of delay level {number} is given up: {error}",
@@ -308,10 +314,10 @@ class ScheduleService:
         if not is_failing:
             self._failing.discard(level)
 
-    # --- how far it has come
+    # --- the progress of each level
 
     def load(self) -> None:
-        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        """Load the saved offsets; :raises StoreDamaged: when they cannot be read."""
         self._file.load_rows(DelayOffsetSerializeWrapper, self._take_saved)
 
     def _take_saved(self, saved: DelayOffsetSerializeWrapper, _: bytes) -> None:
@@ -320,9 +326,9 @@ class ScheduleService:
             self.data_version.assign(saved.data_version)
 
     def take(self, body: bytes) -> None:
-        """Be as far as the master of a slave is; saved with the next save.
+        """Adopt the offsets of this slave's master; the next save writes them to disk.
 
-        :raises WireError: when the body does not say how far that is.
+        :raises WireError: when the body cannot be decoded.
         """
         theirs = DelayOffsetSerializeWrapper.decode(body)
         self.offsets = dict(theirs.offset_table)
@@ -332,20 +338,20 @@ class ScheduleService:
             self.data_version.assign(theirs.data_version)
 
     def take_back(self, body: bytes) -> None:
-        """Be as far as a slave that stood in for this master, where that is further.
+        """Adopt the offsets of a slave that stood in for this master, where they are higher.
 
-        :raises WireError: when the body does not say how far that is.
+        :raises WireError: when the body cannot be decoded.
         """
         theirs = DelayOffsetSerializeWrapper.decode(body)
         for level, offset in theirs.offset_table.items():
             self.offsets[level] = max(offset, self.offsets.get(level, 0))
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """The offsets of all levels, as the file and a slave get them."""
+        """Return the offsets of all levels, in the form that the file and a slave receive."""
         return DelayOffsetSerializeWrapper(self.offsets, self.data_version)
 
     def save(self) -> Deferred[None] | None:
-        """Save the offsets once the delivered messages are durable; waits for that."""
+        """Save the offsets once the delivered messages are durable."""
         text = self.wrapper().encode_pretty().decode()
         durable = self._broker.store.flush.flushed(self._broker.store.commit_log.max_offset)
         if durable is None:
@@ -374,7 +380,7 @@ class ScheduleService:
             self.data_version.next_version(self._broker.now_ms())
 
     def runtime_info(self) -> dict[str, str]:
-        """The offset of each level and the end of its queue, for the runtime table."""
+        """Return the offset of each level and the end of its queue, for the runtime table."""
         store = self._broker.store
         return {
             f"scheduleMessageOffset_{level}":
@@ -384,5 +390,5 @@ class ScheduleService:
 
 
 def _is_final(error: BrokerError) -> bool:
-    """Whether a message can never be stored, rather than not now."""
+    """Whether a message can never be stored, as opposed to a failure that may pass."""
     return error.response_code == ResponseCode.MESSAGE_ILLEGAL

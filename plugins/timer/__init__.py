@@ -1,10 +1,10 @@
-"""Timed messages: a producer says when, to the millisecond, and the message comes then.
+"""Timed messages: a producer chooses a time to the millisecond, and the message is delivered then.
 
 A message that asks for a delay (TIMER_DELAY_SEC, TIMER_DELAY_MS) or a time (TIMER_DELIVER_MS) is
 stored in the topic rmq_sys_wheel_timer. From there it is entered into the timer log and the timer
-wheel, Apache's files, and stored again in its own topic when it is due: never before, and less than
-a tick (timerPrecisionMs) and a twentieth of a second after it while the broker keeps up. Its
-producer can take it back until then (request 370).
+wheel, which are files in Apache's formats. When it is due, it is stored again in its own topic:
+never earlier, and, while the broker keeps up, later by less than a tick (timerPrecisionMs) and a
+twentieth of a second. Until then its producer can recall it (request 370).
 
 Source: TimerMessageStore, HookUtils.handleScheduleMessage, RecallMessageProcessor @5.3.3.
 """
@@ -49,14 +49,14 @@ __all__ = ["Plugin"]
 #: Source: TimerMessageStore.start, BrokerController.initializeBrokerScheduledTasks.
 _DROP_FILES_MS = 30_000
 _FORGET_TOPICS_MS = 180_000
-#: From one copy of the master's check point to the next, and of its counts, ms. Deliveries since
-#: the last one are repeated by a slave that becomes master. Apache's slaves copy both every 3 s.
+#: The time between two copies of the master's check point, and of its counts, ms. A slave that
+#: becomes master repeats the deliveries since the last copy. Apache's slaves copy both every 3 s.
 _CHECKPOINT_COPY_MS, _COUNTS_COPY_MS = 250, 3000
 
 
 @implementer(ITimedDelivery)
 class Plugin:
-    """The timed messages of one broker; it has no service if timerWheelEnable is off."""
+    """The plugin for timed messages of one broker; without timerWheelEnable it has no service."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -138,7 +138,9 @@ class Plugin:
 
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
-        """RECALL_MESSAGE (370), and what a slave asks: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS."""
+        """RECALL_MESSAGE (370), and the requests of slaves, GET_TIMER_CHECK_POINT and
+        GET_TIMER_METRICS.
+        """
 
         def get_check_point(request: Request[Any]) -> Handled:
             service = self.service
@@ -163,7 +165,7 @@ class Plugin:
 
     @hookimpl
     def register_synced_tables(self) -> Sequence[SyncedTable]:
-        """The master's check point and counts."""
+        """The check point and the counts that a slave copies from its master."""
         service = self.service
         if service is None:
             return ()

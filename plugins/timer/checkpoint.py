@@ -1,9 +1,10 @@
-"""The timer check point: up to where messages that wait were entered, and up to when delivered.
+"""The timer check point: how far waiting messages were entered, and how far delivered.
 
-4096 bytes of ``config/timercheck``, of which Apache's broker uses seven big-endian int64. Behind
-them stands a mark of ours with a copy of them. Where the copy agrees, this broker wrote the check
-point last, and wrote it when all it says was durable and of one moment; Apache's broker writes
-places of different moments, so that after it the timer log itself has to be looked at.
+The file ``config/timercheck`` has 4096 bytes, of which Apache's broker uses the first seven
+big-endian int64. They are followed by a mark of twistmq with a copy of these values. If the copy
+agrees, this broker was the last one to write the check point, and at that time all its values were
+durable and described a single moment. Apache's broker writes values of different moments, so after
+it the timer log itself has to be examined.
 
 Source: TimerCheckpoint, TimerMessageStore.prepareTimerCheckPoint @5.3.3.
 """
@@ -20,47 +21,47 @@ __all__ = ["CHECKPOINT_FIELDS", "CHECKPOINT_SIZE", "CLEAN", "RUNNING", "VALUES_S
            "TimerCheckpoint", "TimerCheckpointFile", "decode_mark"]
 
 CHECKPOINT_SIZE: Final = 4096
-#: The facts in the mark about the broker that wrote it.
+#: The state that the mark records about the broker that wrote it.
 RUNNING: Final = 1
 CLEAN: Final = 2
 
 _VALUES: Final = struct.Struct(">7q")
-#: The bytes of the values in the file, and of an answer's body.
+#: The size of the values in the file and in a response body.
 VALUES_SIZE: Final = _VALUES.size
 _MARK_POSITION: Final = 64
 _MARK_TEXT: Final = b"twistmq\0"
-#: The text, RUNNING or CLEAN, ms of a tick; the copy follows.
+#: The text, RUNNING or CLEAN, and the tick in ms; the copy of the values follows.
 _MARK: Final = struct.Struct(">8sii")
 _WRITTEN_SIZE: Final = _MARK_POSITION + _MARK.size + _VALUES.size
 
-#: One sector, so that no loss of power leaves a part of it.
+#: The written bytes fit into one sector, so that a loss of power cannot leave only a part of them.
 assert _WRITTEN_SIZE <= 512
 
 
 @dataclass(slots=True)
 class TimerCheckpoint:
-    """The values, in the order of the file."""
+    """The values in the order of the file."""
 
     #: Slots of the wheel before this time are delivered, Unix ms.
     last_read_ms: int = 0
-    #: Place in the timer log.
+    #: A position in the timer log.
     last_timer_log_flush_position: int = 0
-    #: Queue offset of the timer topic: what is before is entered.
+    #: A queue offset of the timer topic: earlier messages are entered.
     last_timer_queue_offset: int = 0
-    #: The master's; a slave's knowledge.
+    #: The same offset on the master, as far as a slave knows it.
     master_timer_queue_offset: int = 0
-    #: The three of a data version.
+    #: The three fields of a data version.
     state_version: int = 0
     timestamp: int = 0
     counter: int = 0
 
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
-        """Read what Apache's broker writes; what is not there counts as zero."""
+        """Decode the values that Apache's broker writes; missing bytes count as zero."""
         return cls(*_VALUES.unpack(data[:_VALUES.size].ljust(_VALUES.size, b"\0")))
 
     def encode(self) -> bytes:
-        """Write what Apache's broker writes: its file's beginning, and the body of an answer."""
+        """Encode the values as Apache's broker does, for the file's beginning and for responses."""
         return _VALUES.pack(*astuple(self))
 
 
@@ -71,9 +72,9 @@ assert len(CHECKPOINT_FIELDS) * 8 == _VALUES.size
 
 
 def decode_mark(data: bytes) -> tuple[int, int]:
-    """Read our mark from the bytes of a file.
+    """Read the mark of twistmq from the bytes of a file.
 
-    :returns: RUNNING or CLEAN and the ms of a tick; zeros when another broker wrote it last.
+    :returns: RUNNING or CLEAN and the tick in ms; zeros when another broker wrote the file last.
     """
     mark = data[_MARK_POSITION:_WRITTEN_SIZE]
     if len(mark) < _WRITTEN_SIZE - _MARK_POSITION:
@@ -84,15 +85,15 @@ def decode_mark(data: bytes) -> tuple[int, int]:
 
 
 class TimerCheckpointFile:
-    """The file.
+    """The file of the check point.
 
-    :param tick_ms: timerPrecisionMs.
+    :param tick_ms: the tick that timerPrecisionMs sets.
     """
 
     def __init__(self, io: IStoreIO, path: str, tick_ms: int) -> None:
         self.path = path
         self.values = TimerCheckpoint()
-        #: RUNNING or CLEAN when this broker wrote the file last, with this tick; else 0.
+        #: RUNNING or CLEAN if this broker wrote the file last, with the same tick; else 0.
         self.state = 0
         self._io = io
         self._tick_ms = tick_ms
@@ -100,7 +101,7 @@ class TimerCheckpointFile:
         self._is_named = False
 
     def load(self) -> bool:
-        """Take over what is there; :returns: whether there was anything."""
+        """Load the existing file; :returns: whether it has any content."""
         if not self._io.exists(self.path):
             return False
         data = self._io.read_file(self.path)

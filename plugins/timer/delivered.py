@@ -1,10 +1,10 @@
-"""Timed messages that another broker has delivered, though the wheel here has them still.
+"""Finds timed messages that another broker has delivered while they are still in this wheel.
 
-A slave that stood in for this master says which it delivered: those that it had entered and that
-were due before a time. A master that is lost says nothing of its last half second; its deliveries
-are looked for in the copy of its log.
+A slave that stood in for this master reports which messages it delivered: the ones that it had
+entered and that were due before a given time. A lost master cannot report its deliveries of the
+last half second; they are searched for in the copy of its log.
 
-Source: BrokerPreOnlineService.syncMetadataReverse @5.3.3; the search is ours.
+Source: BrokerPreOnlineService.syncMetadataReverse @5.3.3; the search is specific to twistmq.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Delivered"]
 
-#: Stands in the properties of each message that has waited for a time.
+#: Occurs in the properties of every message that has waited for a time.
 _MARK: Final = f"{names.TIMER_OUT_MS}\1".encode()
-#: Messages of the log that are looked at in one go.
+#: The number of messages of the log that one step of the search looks at.
 _LOOK_COUNT: Final = 64
 
-#: The marks of one delivery: topic, queue, birth, keys, time, times rolled, body.
+#: Identifies a delivery: topic, queue, born timestamp, key, time, number of rolls, body hash.
 _Key = tuple[str, int, int, str | None, str | None, str | None, int]
 
 
 class Delivered:
-    """The deliveries of others, for one broker.
+    """The deliveries that other brokers made of this broker's messages.
 
-    :param slot_on_slave: the slot of a message as a slave enters it, Unix ms.
+    :param slot_on_slave: returns the slot of a message as a slave enters it, Unix ms.
     """
 
     log = Logger()
@@ -48,28 +48,28 @@ class Delivered:
     ) -> None:
         self._store = store
         self._slot_on_slave = slot_on_slave
-        #: A queue offset of the timer topic and a time: what is before both is delivered.
+        #: A queue offset of the timer topic and a time: messages before both are delivered.
         self._queue_offset = self._read_ms = 0
-        #: How often each was found in the log.
+        #: How often each delivery was found in the log.
         self._found: Counter[_Key] = Counter()
         self._messages: Iterator[tuple[int, int]] | None = None
         #: Messages that were delivered elsewhere, and not here, since the start.
         self.count = 0
 
     def take(self, queue_offset: int, read_ms: int) -> None:
-        """Another broker has delivered what is before both.
+        """Note that another broker has delivered the messages before both of these.
 
-        :param read_ms: Unix ms.
+        :param read_ms: a time, Unix ms.
         """
         self._queue_offset, self._read_ms = queue_offset, read_ms
 
     def look_from(self, position: int) -> None:
-        """Look for deliveries in the commit log from a place on."""
+        """Start a search for deliveries in the commit log from a position on."""
         self._found.clear()
         self._messages = self._store.raw.messages(max(position, self._store.commit_log.min_offset))
 
     def look_on(self) -> bool:
-        """Look at some more of the log; :returns: whether there is more."""
+        """Search some more of the log; :returns: whether the search has to go on."""
         if self._messages is None:
             return False
         try:
@@ -80,8 +80,8 @@ class Delivered:
             self._messages = None
         except BrokerError as error:
             self._messages = None
-            self.log.error("timed messages that the master delivered last may come twice: {error}",
-                           error=str(error))
+            self.log.error("timed messages that the master delivered last may be delivered twice: "
+                           "{error}", error=str(error))
         return self._messages is not None
 
     def _look(self, place: int, size: int) -> None:
@@ -96,17 +96,17 @@ class Delivered:
                            error=str(error))
             return
         properties = message.properties_map()
-        # In the timer topic are those that came, and those that were put there again.
+        # The timer topic holds messages that arrived, and messages that were rolled into it.
         if message.topic != TIMER_TOPIC or names.TIMER_ROLL_TIMES in properties:
             self._found[_key(message, properties)] += 1
 
     def has(
         self, message: StoredMessage, properties: Mapping[str, str], record: MessageRecord
     ) -> bool:
-        """Whether a message of the timer topic is delivered; it counts as delivered once.
+        """Whether a message of the timer topic was delivered; a delivery is reported only once.
 
-        :param properties: the message's, parsed.
-        :param record: that would be stored.
+        :param properties: the message's properties, parsed.
+        :param record: the record that would be stored.
         """
         if message.queue_offset < self._queue_offset and (
                 self._slot_on_slave(message, properties) < self._read_ms):

@@ -1,4 +1,4 @@
-"""Storing what is due: the one way of timed messages back into the log, or to other brokers.
+"""Stores due messages: the only way of timed messages back into the log, or to other brokers.
 
 Source: TimerMessageStore.doPut @5.3.3.
 """
@@ -27,16 +27,16 @@ class Delivery:
         self._broker = broker
         #: Messages delivered, or rolled, since the start.
         self.count = 0
-        #: The way of a slave that stands in for its master.
+        #: Sends messages to other brokers while this slave stands in for its master.
         self.escaping = Escaping(broker)
         self._is_failing = False
 
     def append(self, records: list[MessageRecord]) -> list[MessageRecord]:
-        """Store records; one that never can be is given up with a log line.
+        """Store records; a record that can never be stored is logged and given up.
 
-        Differs from Apache, which gives up after three tries, unless it is told not to.
+        Differs from Apache, which gives up after three attempts, unless it is told not to.
 
-        :returns: those that could not be stored now, for the next call.
+        :returns: the records that could not be stored now, for the next call.
         """
         if not records:
             return []

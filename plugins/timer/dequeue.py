@@ -1,8 +1,8 @@
-"""Delivering: a slot of the wheel after the other, when its tick is over.
+"""Delivers the slots of the wheel one after another, each when its tick is over.
 
-The units of a slot are a chain, the newest first: it is followed to its end, then the messages are
-stored in the order in which they came. The messages that units take back are known before any is
-stored.
+The units of a slot form a chain, the newest first. The chain is first followed to its end, and then
+the messages are stored in the order in which they arrived. This way all recalls of the slot are
+known before the first message is stored.
 
 Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, TimerDequeuePutMessageService
 @5.3.3.
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Dequeue"]
 
-#: Messages that are stored together, and bytes after which no more are.
+#: The number of messages that are stored together, and the size in bytes that ends a batch early.
 BATCH_COUNT: Final = 64
 BATCH_BYTES: Final = 4 * 1024 * 1024
-#: Units of a chain that are read in one go.
+#: The number of units of a chain that are read in one step.
 _WALK_COUNT: Final = 256
 
 
@@ -59,35 +59,35 @@ class Dequeue:
         self._delivered = delivered
         self._recalls = recalls
         self._done_ms = 0
-        #: The slot that is being delivered; what it yields says whether to go on at once.
+        #: The slot that is being delivered; it yields whether to continue at once.
         self._work: Generator[bool, None, None] | None = None
 
     @property
     def read_ms(self) -> int:
-        """Slots before this time are done, Unix ms."""
+        """Slots before this time have been delivered, Unix ms."""
         next_ms = self._wheel.next_ms
         return self._done_ms if next_ms is None else min(self._done_ms, next_ms)
 
     @property
     def is_within_slot(self) -> bool:
-        """Whether a slot is begun and not done."""
+        """Whether the delivery of a slot has begun and is not finished."""
         return self._work is not None
 
     def begin(self, read_ms: int) -> None:
-        """Go on after a start."""
+        """Continue after a start."""
         self._done_ms = read_ms
 
     def pass_to(self, read_ms: int) -> None:
-        """Forget slots before a time: another broker has delivered them."""
+        """Forget slots before a time, because another broker has delivered them."""
         self._work = None
         while (next_ms := self._wheel.next_ms) is not None and next_ms < read_ms:
             self._finish(next_ms)
         self._done_ms = read_ms
 
     def step(self, ready_ms: int) -> bool:
-        """Do a little of what is due; :returns: whether there is more.
+        """Do a part of the due work; :returns: whether more is left.
 
-        :param ready_ms: ticks before this one are over.
+        :param ready_ms: ticks before this one are over and may be delivered.
         """
         next_ms = self._wheel.next_ms
         if self._work is None:
@@ -101,16 +101,16 @@ class Dequeue:
             self._work = None
             return True
         except BaseException:
-            # It begins again: what it has stored comes twice.
+            # The slot begins again; messages that it has already stored are delivered twice.
             self._work = None
             raise
 
     def _slot(self, time_ms: int) -> Generator[bool, None, None]:
         """Deliver a slot."""
         positions: array[int] = array("q")
-        #: What is taken back.
+        #: The keys of recalled messages.
         deletions: set[str] = set()
-        #: By real topic, what the units of the slot add to the waiting messages.
+        #: For each real topic the number that the slot's units add to the waiting messages.
         counts: Counter[str] = Counter()
         for _ in self._walk(self._wheel.last_position(time_ms), positions, deletions, counts):
             yield True
@@ -123,7 +123,7 @@ class Dequeue:
                 if records:
                     yield False
             yield True
-        # At the end, so that a slot that begins again is not counted twice.
+        # Counted only at the end, so that a slot that begins again is not counted twice.
         for topic, count in counts.items():
             if count and topic:
                 self._metrics.add(topic, -count)
@@ -133,17 +133,18 @@ class Dequeue:
         self._done_ms = max(self._done_ms, time_ms + self._wheel.tick_ms)
 
     def _finish(self, time_ms: int) -> None:
-        """A slot is done."""
+        """Note that a slot is finished."""
         self._wheel.finish(time_ms)
         self._recalls.forget(time_ms)
 
     def _walk(
         self, position: int, positions: array[int], deletions: set[str], counts: Counter[str]
     ) -> Generator[None, None, None]:
-        """Follow a chain; yields now and then.
+        """Follow a chain; yields from time to time.
 
-        :param positions: gets the units of messages, the newest first.
-        :param deletions: gets what the others take back; ``counts`` counts them.
+        :param positions: receives the positions of units of messages, the newest first.
+        :param deletions: receives the keys that the other units recall; ``counts`` counts these
+            units.
         """
         count = 0
         while position >= self._timer_log.begin and position >= 0:
@@ -175,8 +176,8 @@ class Dequeue:
     ) -> tuple[list[MessageRecord], int]:
         """Read the next messages.
 
-        :param counts: counts them by topic, whatever becomes of them.
-        :returns: what is to be stored; where to go on.
+        :param counts: counts them by topic, whether or not they are delivered.
+        :returns: the records to store, and the index at which to continue.
         """
         records: list[MessageRecord] = []
         left = BATCH_BYTES
@@ -206,10 +207,10 @@ class Dequeue:
         self, unit: LogUnit, message: StoredMessage, properties: dict[str, str],
         deletions: set[str],
     ) -> MessageRecord | None:
-        """Make the record that is to be stored; None when the message is not delivered.
+        """Make the record to store; None when the message is not delivered.
 
-        :param properties: the message's, parsed; get those of the record.
-        :raises BrokerError: when they do not say where the message belongs.
+        :param properties: the message's properties, parsed; changed to the ones of the record.
+        :raises BrokerError: when they do not name the message's topic and queue.
         """
         topic, now_ms = properties.get(names.REAL_TOPIC, ""), self._broker.now_ms()
         if unit.is_rolled:
@@ -232,7 +233,7 @@ class Dequeue:
         return self._metrics.topic_of(unit.topic_hash) if topic is None else topic
 
     def _message(self, unit: LogUnit) -> StoredMessage:
-        """:raises StoreDamaged: when it is not there."""
+        """:raises StoreDamaged: when the message does not exist."""
         data = self._broker.store.look_message(unit.place)
         if data is None or len(data) != unit.message_size:
             raise StoreDamaged("it is not in the commit log")

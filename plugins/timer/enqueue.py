@@ -1,8 +1,13 @@
-"""Entering: from the timer topic into timer log and wheel.
+"""Enters messages from the timer topic into the timer log and the timer wheel.
 
-A tick that is over is delivered when all that was stored until then is entered, however far that is
-behind: a message that was taken back in time does not come. A message for a time that is further
-ahead than the roll window is entered for half of the window, or all of it, and comes again then.
+A timed message is stored in the timer topic first, like any other message, and only entered from
+there into the wheel. A message and the recall of it can therefore be entered long after they were
+stored. To keep a timely recall effective, a tick that is over is delivered only when all messages
+stored until its end have been entered, however late that is.
+
+The wheel covers a limited time. A message that is due further ahead than the roll window is entered
+for half of the window, or all of it. When that time comes, it is stored in the timer topic once
+more and entered again; this is called rolling.
 
 Source: TimerMessageStore.enqueue, doEnqueue, TimerEnqueuePutService @5.3.3.
 """
@@ -41,14 +46,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Enqueue"]
 
-#: Messages that are entered together.
+#: The number of messages that are entered together.
 BATCH_COUNT: Final = 128
 
 
 class Enqueue:
     """Enters the messages of one broker.
 
-    :param delivered: by other brokers.
+    :param delivered: the messages that other brokers have delivered.
     """
 
     log = Logger()
@@ -67,34 +72,34 @@ class Enqueue:
         self._recalls = recalls
         #: Tick and key of the recalls of the batch that is being entered, as in ``recalls``.
         self._batch_recalls: set[tuple[int, str]] = set()
-        #: Queue offset of the next message.
+        #: The queue offset of the next message.
         self.offset = 0
-        #: The tick that began last, Unix ms.
+        #: The tick that began most recently, Unix ms.
         self.write_ms = 0
-        #: Ticks before this one are over and all of their messages entered, Unix ms.
+        #: Ticks before this one are over and all of their messages are entered, Unix ms.
         self.ready_ms = 0
-        #: (tick, queue offset): it is over, and what is before this has to be entered.
+        #: (tick, queue offset): the tick is over, and messages before the offset must be entered.
         self._ends: deque[tuple[int, int]] = deque()
-        #: Places of messages that are in the log already, though they are not before ``offset``.
+        #: Places of messages that are already in the log, though they are not before ``offset``.
         self.known_places: set[int] = set()
         #: Messages entered or delivered since the start.
         self.count = 0
-        #: Messages that were due already and could not be stored.
+        #: Messages that were already due and could not be stored.
         self._late: list[MessageRecord] = []
         self._is_failing = False
         #: Messages before this queue offset count as delivered if they were due before this time,
-        #: Unix ms; and how many of them there were.
+        #: Unix ms; and the number of such messages.
         self._passed_end = self._passed_ms = self._passed_count = 0
-        #: Ticks before this one were delivered at the start, Unix ms.
+        #: Ticks before this one had been delivered at the start, Unix ms.
         self._saved_read_ms = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether all before ``offset`` is done with."""
+        """Whether all messages before ``offset`` are finished."""
         return not self._late
 
     def begin(self, offset: int, known_places: set[int], read_ms: int, now_ms: int) -> None:
-        """Go on after a start.
+        """Continue after a start.
 
         :param read_ms: ticks before this one are delivered.
         """
@@ -102,13 +107,13 @@ class Enqueue:
         self.known_places = known_places
         self.advance(now_ms)
         self._saved_read_ms = read_ms
-        # The clock may have been put back meanwhile.
+        # The clock may have been set back since the last stop.
         self.ready_ms = min(read_ms, self.write_ms)
-        # Before more is stored, which could make the queue as long as the offset says.
+        # This must precede further stores, which could make the queue as long as the offset.
         self.correct_offset()
 
     def advance(self, now_ms: int) -> None:
-        """Note which ticks are over; the clock does not run backwards here."""
+        """Note which ticks are over; time does not run backwards here."""
         tick_ms = self._wheel.floor_ms(now_ms)
         if tick_ms > self.write_ms:
             self.write_ms = tick_ms
@@ -117,18 +122,18 @@ class Enqueue:
     def note_ready(self, *, is_stopped: bool = False) -> None:
         """Find out which ticks can be delivered.
 
-        :param is_stopped: whether nothing is entered any more, and nothing waits for that.
+        :param is_stopped: whether entering is switched off, so that no tick waits for it.
         """
         while self._ends and (is_stopped or self._ends[0][1] <= self.offset):
             self.ready_ms = max(self.ready_ms, self._ends.popleft()[0])
 
     @property
     def behind(self) -> int:
-        """Messages that wait to be entered."""
+        """The number of messages that wait to be entered."""
         return max(self._broker.store.queues.max_offset(TIMER_TOPIC, 0) - self.offset, 0)
 
     def step(self, now_ms: int) -> bool:
-        """Enter a batch; :returns: whether there may be more."""
+        """Enter a batch; :returns: whether there may be more messages."""
         if self._late:
             self.store_late()
             return not self._late
@@ -144,16 +149,16 @@ class Enqueue:
         return not self._late
 
     def store_late(self) -> None:
-        """Store what was due already."""
+        """Store the messages that were already due."""
         self._late = self._delivery.append(self._late)
 
     def follow(self, end: int, now_ms: int) -> bool:
-        """Enter a batch of what the master has entered; it has delivered what was due.
+        """Enter a batch of messages that the master has entered; the master delivered the due ones.
 
-        The counts of messages that wait are the master's, copied by themselves.
+        The counts of waiting messages are copied from the master separately.
 
-        :param end: queue offset before which the master has entered all.
-        :returns: whether there may be more.
+        :param end: the queue offset before which the master has entered all messages.
+        :returns: whether there may be more messages.
         """
         self._late = []
         self.write_ms = self._wheel.floor_ms(now_ms)
@@ -161,7 +166,7 @@ class Enqueue:
         return count > 0 and self._enter(count, now_ms, [], []) is not None
 
     def go_on(self, now_ms: int) -> None:
-        """Go on as a master that was a slave: ticks before ``ready_ms`` are delivered."""
+        """Continue as a master that was a slave: ticks before ``ready_ms`` are delivered."""
         self._ends.clear()
         self.write_ms = min(self.write_ms, self._wheel.floor_ms(now_ms) - self._wheel.tick_ms)
         self.advance(now_ms)
@@ -171,10 +176,10 @@ class Enqueue:
     ) -> list[tuple[int, LogUnit]] | None:
         """Enter messages into the log and the wheel.
 
-        :param topics: gets the real topic of each unit.
-        :param late: gets what is to be stored, because it is due now.
-        :returns: position and unit of those that got one; None: there was nothing to enter, or the
-            log cannot be written.
+        :param topics: receives the real topic of each unit.
+        :param late: receives the records to store at once, because they are due now.
+        :returns: position and unit of the messages that got one; None if there was nothing to
+            enter, or if the log cannot be written.
         """
         self.correct_offset()
         entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, count)
@@ -215,11 +220,11 @@ class Enqueue:
     def _unit(
         self, place: int, size: int, now_ms: int, topics: list[str], late: list[MessageRecord]
     ) -> LogUnit | None:
-        """Make the unit of a message, without what was before it; None: it gets none.
+        """Make the unit of a message, without its predecessor; None if the message gets no unit.
 
-        :param topics: gets its real topic, if it gets a unit.
-        :param late: gets what is to be stored, if it is due now.
-        :raises BrokerError: when there is no such message, or its properties have no meaning.
+        :param topics: receives the message's real topic, if it gets a unit.
+        :param late: receives the record to store, if it is due now.
+        :raises BrokerError: when the message does not exist, or its properties are not valid.
         """
         data = self._broker.store.look_message(place)
         if data is None or len(data) != size:
@@ -245,7 +250,7 @@ class Enqueue:
         if is_rolled:
             magic |= MAGIC_ROLL
             if is_slave and write_ms + ahead_ms < self.ready_ms:
-                # It was rolled, and is in the timer topic again.
+                # The message was rolled already, and is in the timer topic again.
                 return None
         key = properties.get(names.TIMER_DEL_UNIQKEY)
         if key is not None:
@@ -259,7 +264,7 @@ class Enqueue:
         return LogUnit(-1, magic, write_ms, ahead_ms, place, size, java_string_hash(topic))
 
     def _write(self, units: list[tuple[int, LogUnit]]) -> bool:
-        """Put units into the log; what cannot be is said once, and tried again."""
+        """Write units to the log; a failure is logged once, and the write is tried again."""
         try:
             if units:
                 self._timer_log.write(units)
@@ -273,10 +278,10 @@ class Enqueue:
         return True
 
     def correct_offset(self) -> None:
-        """Go on in the range of the queue, if the offset is not in it; no message is skipped.
+        """Continue within the range of the queue if the offset lies outside; skip no message.
 
-        A queue may begin after the offset, because its messages were removed as too old, or end
-        before it; see ``entered``.
+        The queue may begin after the offset, because old messages were removed, or end before it;
+        see ``entered``.
         """
         store = self._broker.store
         least = store.queues.min_offset(TIMER_TOPIC, 0)
@@ -293,7 +298,8 @@ class Enqueue:
         after = offset_after_last(store, self._timer_log)
         corrected = max(least, after)
         if after == UNKNOWN:
-            # Nothing says what was entered: what was due was delivered, as far as that was saved.
+            # Nothing shows which messages were entered: due ones count as delivered up to the time
+            # that was saved.
             self._passed_end, self._passed_count = most, 0
             self._passed_ms = max(self._saved_read_ms, self.ready_ms)
             self._wheel.forget()
@@ -305,16 +311,16 @@ class Enqueue:
         self.offset = corrected
 
     def _is_passed(self, message: StoredMessage, due_ms: int) -> bool:
-        """Whether a message counts as delivered, after the offset was corrected."""
+        """Whether a message counts as delivered after the offset was corrected."""
         if message.queue_offset >= self._passed_end or due_ms >= self._passed_ms:
             return False
         self._passed_count += 1
         return True
 
     def _note_passed(self) -> None:
-        """Say how many messages counted as delivered, once all of them are passed."""
+        """Log how many messages counted as delivered, once all of them are passed."""
         if self._passed_end and self.offset >= self._passed_end:
             self.log.error("{count} messages of {topic}-0 that were due before {ms} are not "
-                           "delivered again: neither timer log nor check point tells of them",
+                           "delivered again: neither timer log nor check point mentions them",
                            count=self._passed_count, topic=TIMER_TOPIC, ms=self._passed_ms)
             self._passed_end = 0

@@ -1,8 +1,8 @@
-"""What the timer log says of the timer topic: which of its messages were entered.
+"""Finds out from the timer log which messages of the timer topic were entered.
 
-A saved position may be beyond the end of the topic: the store is an older copy, or its log lost its
-end or was cut. Differs from Apache, which goes on at the end then: messages that were never entered
-would be skipped.
+A saved position can lie beyond the end of the topic when the store is an older copy, or when its
+log lost its end or was cut. Differs from Apache, which continues at the end in this case and so
+skips messages that were never entered.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 __all__ = ["UNKNOWN", "offset_after_last", "queue_offset_of"]
 
-#: Queue offset of a unit whose message cannot be found in the timer topic.
+#: The queue offset of a unit whose message cannot be found in the timer topic.
 UNKNOWN: Final = -1
-#: Units at the log's end that are looked at. Each is read from the disk, on the reactor.
+#: The number of units at the log's end that are looked at. Each is read from disk on the reactor.
 _LOOK_COUNT: Final = 20_000
 
 
 def queue_offset_of(store: MessageStore, unit: LogUnit) -> int:
-    """Queue offset of a unit's message, or UNKNOWN for a message of another topic."""
+    """Return the queue offset of a unit's message, or UNKNOWN for a message of another topic."""
     data = store.look_message(unit.place)
     if data is None or len(data) != unit.message_size:
         return UNKNOWN
     try:
         message = decode_record(data, 0, False)
     except StoreDamaged:
-        # It is entered again, which says what is wrong with it.
+        # The message is entered again, and that step logs its fault.
         return UNKNOWN
     return message.queue_offset if message.topic == TIMER_TOPIC else UNKNOWN
 
 
 def offset_after_last(store: MessageStore, timer_log: TimerLog) -> int:
-    """The queue offset after the last message of the timer topic that the log has, or UNKNOWN.
+    """Return the queue offset after the last timer-topic message that the log has, or UNKNOWN.
 
-    Messages are entered in the order of the topic, so that those before it were entered.
+    Messages are entered in the order of the topic, so all earlier messages were entered as well.
     """
     for unit in islice(timer_log.units_from_end(), _LOOK_COUNT):
         offset = queue_offset_of(store, unit)

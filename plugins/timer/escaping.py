@@ -1,7 +1,7 @@
-"""Due messages of a slave that stands in for its master: other masters store them.
+"""Sends the due messages of a slave that stands in for its master to other masters.
 
-One batch is on its way at a time. Messages that no other broker takes are tried again a second
-later, for as long as the slave stands in. Then they wait for the slave's master.
+Only one batch is in flight at a time. Messages that no other broker accepts are tried again after a
+second, for as long as the slave stands in. After that they wait for the slave's own master.
 
 Source: TimerMessageStore.doPut, EscapeBridge.putMessage @5.3.3.
 """
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Escaping"]
 
-#: From a failure to the next try, ms.
+#: The time from a failure to the next attempt, ms.
 _AGAIN_MS: Final = 1000
 
 
 class Escaping:
-    """The way of one broker's messages to other brokers."""
+    """Sends the messages of one broker to other brokers."""
 
     log = Logger()
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: The batch that was sent last, and what is left of it; None: its answers are awaited.
+        #: The last batch that was sent, and the part of it that is left; None while it is awaited.
         self._batch: list[MessageRecord] | None = None
         self._left: list[MessageRecord] | None = None
         self._again_ms = 0
-        #: Whether a batch is on its way, and whether the last one was not taken wholly.
+        #: Whether a batch is in flight, and whether the last batch was not accepted completely.
         self.is_waiting = self.is_failing = False
 
     def has(self, records: list[MessageRecord]) -> bool:
-        """Whether this batch was sent, and not taken back yet."""
+        """Whether this batch was sent and its result was not fetched yet."""
         return self._batch is records
 
     def store(self, records: list[MessageRecord]) -> list[MessageRecord]:
-        """Send a batch, or find out what has become of it.
+        """Send a batch, or fetch the result of sending it.
 
-        :returns: what is not stored yet, for the next call: the batch itself while it is on its
-            way, or waits for the one before it or for the next try.
+        :returns: the records that are not stored yet, for the next call. This is the batch itself
+            while it is in flight, or waits for the previous batch or for the next attempt.
         """
         if not self.is_waiting and not self.has(records) and (
                 self._broker.steady.now_ms() >= self._again_ms):
@@ -63,7 +63,7 @@ class Escaping:
         if escape is None:
             return
         sent = [timed_again(each) if each.topic == TIMER_TOPIC else each for each in records]
-        # Only now: what fails before leaves nothing that would be waited for.
+        # Set only now, so that an earlier failure leaves nothing that would be awaited.
         self._batch, self._left, self.is_waiting = records, None, True
         escape(sent).addCallbacks(self._answered, self._failed, callbackArgs=(records,))
 

@@ -32,15 +32,15 @@ def families(broker: Broker, service: TimerService) -> list[MetricFamily]:
     waiting = {topic: each.count for topic, each in metrics.told().items()}
     return [
         _gauge("timer_enqueue_lag", "Timed messages that wait to be entered.", behind),
-        _gauge("timer_enqueue_latency_milliseconds", "Since when the next of them is stored.",
+        _gauge("timer_enqueue_latency_milliseconds", "How long ago the next of them was stored.",
                max(now_ms - next_ms, 0) if next_ms > 0 else 0),
         _gauge("timer_dequeue_lag", "Timed messages that wait for their time.",
                service.wheel.waiting_count),
-        _gauge("timer_dequeue_latency_milliseconds", "How far delivery is behind.",
+        _gauge("timer_dequeue_latency_milliseconds", "How late the delivery is.",
                max(now_ms - service.dequeue.read_ms, 0)),
         _by_topic("timing_messages", "gauge", "Timed messages that wait, by real topic.", waiting),
         _by_topic("timer_enqueue", "counter", "Timed messages that were entered.", metrics.came),
-        _by_topic("timer_dequeue", "counter", "Timed messages that were taken out.", metrics.went),
+        _by_topic("timer_dequeue", "counter", "Timed messages that were removed.", metrics.went),
     ]
 
 

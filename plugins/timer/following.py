@@ -1,12 +1,14 @@
-"""Timed messages on a slave: the wheel is filled as far as the master's, and nothing delivered.
+"""Timed messages on a slave: the wheel is filled as far as the master's, without deliveries.
 
-A slave copies its master's check point. It enters messages of the timer topic up to the queue
-offset in it, and forgets slots that the master has delivered. So a slave that becomes master goes
-on where its master was. It looks in its copy of the log for what the master delivered after its
-last copied check point: no message comes twice, and none is lost.
+When a master is lost, its slave must deliver the remaining timed messages, and must neither repeat
+the delivered ones nor miss any. The slave therefore copies its master's check point. It enters
+messages of the timer topic up to the queue offset in the check point, and forgets slots that the
+master has delivered. A slave that becomes master can then continue where its master was. It also
+searches its copy of the log for messages that the master delivered after the last copied check
+point, so that no message is delivered twice and none is lost.
 
-With enableSlaveActingMaster a slave that stands in for its master goes on in the same way, and the
-master that returns takes what it has done.
+With enableSlaveActingMaster a slave that stands in for its master continues in the same way. The
+returning master then adopts the progress that the slave has made.
 
 Source: TimerMessageStore with brokerRole=SLAVE, SlaveSynchronize.syncTimerCheckPoint @5.3.3.
 """
@@ -31,12 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Following"]
 
-#: Changes that a lost master may have counted while its last check point was on its way here.
+#: The number of changes that a lost master may have counted after its last copied check point.
 _COUNTS_MORE: Final = 60
 
 
 class Following:
-    """Keeps the timers of one broker where its master's are."""
+    """Keeps the timers of one broker at the progress of its master."""
 
     def __init__(
         self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog,
@@ -51,32 +53,32 @@ class Following:
         self._delivered = delivered
         #: The last copied check point, until this broker is a master and has reached it.
         self._master: TimerCheckpoint | None = None
-        #: Whether this broker went on by itself after the last copied check point.
+        #: Whether this broker has continued on its own after the last copied check point.
         self.has_gone_on = False
-        #: Where the log here ended when the last check point was taken, and the one before it.
+        #: The ends of the local log when the last two check points were taken, the latest first.
         self._ends = (0, 0)
-        #: When it was taken, by the clock for durations, ms.
+        #: When the last check point was taken, on the clock for durations, ms.
         self._taken_ms = 0
 
     def begin(self) -> None:
-        """The store is loaded."""
+        """Start to follow; the store is already loaded."""
         self._ends = (self._broker.store.raw.whole_offset,) * 2
 
     def take(self, body: bytes) -> None:
-        """Take the master's check point.
+        """Adopt the master's check point.
 
-        :raises WireError: when it is not one.
+        :raises WireError: when the body is not a check point.
         """
         master = _decoded(body)
         self._master = master
         self.has_gone_on = False
         self._taken_ms = self._broker.steady.now_ms()
-        # This one was asked for after the one before was taken.
+        # This check point was requested after the previous one was taken.
         self._ends = (self._broker.store.raw.whole_offset, self._ends[0])
         self._take_version(master)
 
     def _be_newer(self) -> None:
-        """Have a later version than the lost master: Apache's counts once a second."""
+        """Choose a later version than the lost master: Apache's master counts once a second."""
         values = self._checkpoint.values
         silent_ms = self._broker.steady.now_ms() - self._taken_ms
         self._checkpoint.values = replace(
@@ -89,11 +91,12 @@ class Following:
             counter=other.counter)
 
     def take_back(self, body: bytes) -> None:
-        """Take the check point of a slave that stood in for this master: it delivered some.
+        """Adopt the check point of a slave that stood in for this master and delivered messages.
 
-        Without an escape a slave delivers none; Apache's gives them up, and says the same.
+        Without an escape a slave does not deliver any messages. Apache's slave then gives them up,
+        and reports the same check point.
 
-        :raises WireError: when it is not one.
+        :raises WireError: when the body is not a check point.
         """
         slave = _decoded(body)
         broker = self._broker
@@ -106,13 +109,13 @@ class Following:
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages that the master has entered are not entered here."""
+        """Whether the master has entered messages that are not entered here."""
         return self._master is not None and (
             self._enqueue.offset < self._master.master_timer_queue_offset
             and self._enqueue.behind > 0)
 
     def step(self, now_ms: int) -> bool:
-        """Enter some of what the master has entered; :returns: whether there may be more."""
+        """Enter some of the master's messages; :returns: whether there may be more."""
         if self._master is None:
             return False
         self._move()
@@ -122,7 +125,8 @@ class Following:
     def _move(self) -> None:
         """Forget the slots that the master has delivered, unless it entered less than this broker.
 
-        What was entered here alone is not delivered, whatever time the master has reached.
+        Messages that were entered only here are not delivered, whatever time the master has
+        reached.
         """
         master = self._master
         assert master is not None
@@ -135,14 +139,14 @@ class Following:
         self._enqueue.ready_ms = read_ms
 
     def _rebuild(self, read_ms: int) -> None:
-        """Put slots back that are delivered here and not on the master, as after a lost tail."""
+        """Restore slots that were delivered here but not on the master, as after a lost log end."""
         self._wheel.forget()
         for position, unit in self._timer_log.units(self._timer_log.begin, self._timer_log.end):
             if unit.slot_ms >= read_ms:
                 self._wheel.add(position, unit)
 
     def end(self, now_ms: int) -> None:
-        """This broker delivers, and has reached the check point: it goes on by itself."""
+        """Continue without the master: this broker delivers, and has reached the check point."""
         if self._master is not None:
             self._move()
             self._master = None
@@ -154,15 +158,15 @@ class Following:
 
 
 def _decoded(body: bytes) -> TimerCheckpoint:
-    """:raises WireError: when it is no check point."""
+    """:raises WireError: when the body is not a check point."""
     if len(body) < VALUES_SIZE:
         raise WireError(f"a timer check point has {VALUES_SIZE} bytes, not {len(body)}")
     found = TimerCheckpoint.decode(body)
     if found.last_read_ms < 0 or found.master_timer_queue_offset < 0:
-        raise WireError(f"there cannot be such a timer check point: {found}")
+        raise WireError(f"this timer check point is not possible: {found}")
     return found
 
 
 def _version(values: TimerCheckpoint) -> tuple[int, int, int]:
-    """The numbers by which two are compared. Source: DataVersion.compare @5.3.3."""
+    """The numbers that order two check points. Source: DataVersion.compare @5.3.3."""
     return values.state_version, values.counter, values.timestamp

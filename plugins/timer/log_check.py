@@ -1,7 +1,7 @@
-"""The units of a timer log against the commit log, and against each other.
+"""Checks the units of a timer log against the commit log, and against each other.
 
-A unit leads to a message of the timer topic, of its size, topic and time, and to the unit before it
-in its slot. The content of the slots follows from the units and is handed on.
+A unit leads to a message of the timer topic, whose size, topic and time it repeats, and to the
+previous unit of its slot. The content that the slots should have follows from the units.
 
 Source: TimerMessageStore.doEnqueue, TimerLog @5.3.3.
 """
@@ -31,7 +31,7 @@ from twistmq.plugins.timer.store_files import TimerFiles
 
 __all__ = ["Chain", "LogCheck"]
 
-#: The summary's names of files and units.
+#: Names of files and units in the summary.
 FILES: Final = "timer log files"
 UNITS: Final = "timer log units"
 _REMOVED: Final = "timer log units of removed messages"
@@ -43,25 +43,25 @@ class Chain:
 
     first: int
     last: int
-    #: Messages, less those that are taken back, of the units the wheel knows of.
+    #: Messages minus recalled ones, for the units that the wheel knows of.
     count: int = 0
-    #: Whether units are missing: in files that were removed, or damaged.
+    #: Whether units are missing because their files were removed or are damaged.
     is_partial: bool = False
 
 
 class LogCheck:
-    """Checks the log; the end of the commit log is fixed.
+    """Checks the log; the end of the commit log is known.
 
-    :param files: read.
+    :param files: the files of timed messages, already read.
     """
 
     def __init__(self, files: TimerFiles, store: StoreFiles, report: Report) -> None:
         self._files = files
         self._store = store
         self._report = report
-        #: By the slot's time, in ticks.
+        #: The chain of each slot, by the slot's time in ticks.
         self.chains: dict[int, Chain] = {}
-        #: Where the last unit ends.
+        #: The position at which the last unit ends.
         self.end = files.begin
         self._damaged: set[int] = set()
 
@@ -82,9 +82,9 @@ class LogCheck:
         self._check_blanks()
 
     def _damage(self, position: int, data: bytes) -> None:
-        """Report what is no unit; beside a running broker the last one may not be whole yet."""
+        """Report bytes that are not a unit; a running broker may still be writing the last one."""
         if self._files.is_unsure(position):
-            self._report.note(f"the timer log ends at {position}: the unit there is not whole "
+            self._report.note(f"the timer log ends at {position}: the unit there is not complete "
                               "(yet)")
             return
         self._damaged.add(position)
@@ -94,7 +94,7 @@ class LogCheck:
                       else None)
 
     def _check_blanks(self) -> None:
-        """Each full file ends with the mark that no unit follows."""
+        """Check that each full file ends with the mark that no unit follows."""
         files = self._files
         at = files.units_per_file * UNIT_SIZE
         for start in files.log.starts[:-1]:
@@ -106,7 +106,7 @@ class LogCheck:
                 self._problem(start + at, 0, f"the blank {expected.hex(' ', 4)}",
                               data.hex(" ", 4))
 
-    # --- a unit and those of its slot
+    # --- a unit and its slot
 
     def _check_chain(self, position: int, unit: LogUnit) -> None:
         files = self._files
@@ -116,7 +116,7 @@ class LogCheck:
         expected = NO_POSITION if chain is None else chain.last
         is_cut = 0 <= previous < files.begin or previous in self._damaged
         if previous != expected and not is_cut and not (
-                # Delivered messages are forgotten: a clock that was put back starts over.
+                # Delivered messages are forgotten: if a clock is set back, a new chain starts.
                 previous == NO_POSITION and unit.slot_ms < files.checkpoint.last_read_ms):
             self._problem(position, FIELD_POSITIONS["previous"], _place_before(expected),
                           str(previous))

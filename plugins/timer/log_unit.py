@@ -1,6 +1,6 @@
-"""The unit of the timer log: one for each message that waits, or takes another back.
+"""The unit of the timer log: one for each message that waits or that recalls another message.
 
-52 bytes, big-endian. The units of a slot of the wheel are a chain, the newest first.
+A unit has 52 bytes, big-endian. The units of a slot of the wheel form a chain, the newest first.
 
 Source: TimerLog, TimerMessageStore.doEnqueue @5.3.3.
 """
@@ -17,7 +17,7 @@ __all__ = ["BLANK_MAGIC", "BLANK_SIZE_MIN", "FIELD_POSITIONS", "MAGIC_DEFAULT", 
 
 
 def field_positions(layout: Sequence[tuple[str, str, str]]) -> dict[str, int]:
-    """The position of each field by name, in bytes.
+    """Return the position of each field by the field's name, in bytes.
 
     :param layout: name, format and meaning of each field.
     """
@@ -28,18 +28,18 @@ def field_positions(layout: Sequence[tuple[str, str, str]]) -> dict[str, int]:
 #: Name, format and meaning of each field.
 UNIT_LAYOUT: Final = (
     ("size", "i", "52; of a blank: bytes to the end of the file"),
-    ("previous", "q", "place in the timer log of the unit before in the same slot, -1: none"),
-    ("magic", "i", "bits: 1 always, 2 is to be rolled, 4 takes a message back"),
+    ("previous", "q", "position in the timer log of the slot's previous unit, -1: none"),
+    ("magic", "i", "bits: 1 always, 2 has to be rolled, 4 recalls a message"),
     ("write_ms", "q", "Unix ms when the unit was written, whole ticks"),
-    ("delay_ms", "i", "from then to the time of the slot"),
-    ("place", "q", "the message's place in the commit log"),
-    ("message_size", "i", "the message's bytes there"),
-    ("topic_hash", "i", "hash of the real topic, as Java's"),
+    ("delay_ms", "i", "from write_ms to the time of the slot"),
+    ("place", "q", "the message's position in the commit log"),
+    ("message_size", "i", "the message's size there, in bytes"),
+    ("topic_hash", "i", "hash of the real topic, as Java computes it"),
     ("reserved", "q", "0"),
 )
 _UNIT: Final = struct.Struct(">" + "".join(form for _, form, _ in UNIT_LAYOUT))
 _BLANK: Final = struct.Struct(">iqi")
-#: By name of a field: where it is in a unit, in bytes.
+#: The position of each field in a unit by the field's name, in bytes.
 FIELD_POSITIONS: Final = field_positions(UNIT_LAYOUT)
 
 UNIT_SIZE: Final = 52
@@ -49,7 +49,7 @@ BLANK_MAGIC: Final = (0xBBCCDDEE ^ 1_880_681_594) - (1 << 32)
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 2
 MAGIC_DELETE: Final = 4
-#: Where no unit is.
+#: Stands for the position of a unit that does not exist.
 NO_POSITION: Final = -1
 
 _MAGIC_MOST: Final = MAGIC_DEFAULT | MAGIC_ROLL | MAGIC_DELETE
@@ -72,7 +72,7 @@ class LogUnit(NamedTuple):
 
     @property
     def slot_ms(self) -> int:
-        """The time of the unit's slot, Unix ms."""
+        """Return the time of the unit's slot, Unix ms."""
         return self.write_ms + self.delay_ms
 
     @property
@@ -82,35 +82,35 @@ class LogUnit(NamedTuple):
 
     @property
     def takes_back(self) -> bool:
-        """Whether it is no message to deliver but takes one of its slot back."""
+        """Whether the unit recalls a message of its slot instead of being one to deliver."""
         return self.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE
 
     @property
     def change(self) -> int:
-        """The messages that it adds to the waiting ones: -1 for a unit that takes back."""
+        """The change of the number of waiting messages: -1 for a unit that recalls a message."""
         return -1 if self.magic & MAGIC_DELETE else 1
 
 
 def encode_unit(unit: LogUnit) -> bytes:
-    """Write a unit."""
+    """Encode a unit."""
     return _UNIT.pack(UNIT_SIZE, *unit, 0)
 
 
 def encode_blank(room: int) -> bytes:
-    """Write the mark that no unit follows in a file.
+    """Encode the mark that no unit follows in a file.
 
-    :param room: bytes from here to the end of the file.
+    :param room: the number of bytes from here to the end of the file.
     """
     return _BLANK.pack(room, 0, BLANK_MAGIC)
 
 
 def decode_unit(data: bytes) -> LogUnit | None:
-    """Read a unit; None at a place without one."""
+    """Decode a unit; None where the bytes are not one."""
     if len(data) < UNIT_SIZE:
         return None
     size, *fields, _ = _UNIT.unpack(data)
     unit = LogUnit(*fields)
-    # Every unit has the first bit: what a loss of power tore has it not.
+    # Every unit has the first bit set; a unit that a loss of power tore does not.
     if size != UNIT_SIZE or not MAGIC_DEFAULT <= unit.magic <= _MAGIC_MOST:
         return None
     return unit if unit.magic & MAGIC_DEFAULT else None

@@ -1,9 +1,10 @@
-"""How many messages wait for their time, by their real topic; ``config/timermetrics`` holds it.
+"""Counts the messages that wait for their time, by real topic, in ``config/timermetrics``.
 
-The count of a topic is the sum of ``LogUnit.change`` over the units that are in the wheel: a
-message counts from when it is entered until its slot is done, and a recall counts against it
-meanwhile. So no order of sends, recalls, rolls and deletions leaves anything behind. A recall of a
-message that there is not lets a count go below 0 until its slot is done; nobody is told so.
+The count of a topic is the sum of ``LogUnit.change`` over the units that are in the wheel. A
+message counts from the time when it is entered until its slot is finished, and a recall counts
+against it for the same time. Therefore every count returns to zero, whatever the order of sends,
+recalls, rolls and deletions. A recall of a message that does not exist makes a count negative until
+its slot is finished; such a count is reported as 0.
 
 Source: TimerMetrics, TimerMessageStore.addMetric @5.3.3.
 """
@@ -37,7 +38,7 @@ class Metric(Body):
 
 
 class TimerMetricsSerializeWrapper(Body):
-    """All topics; the file holds it, and an answer."""
+    """The waiting messages of all topics, as the file and a response contain them."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     timing_count: dict[str, Metric] = field(default_factory=dict)
@@ -52,14 +53,14 @@ class TimerMetrics:
         self._broker = broker
         self._file = broker.store.config_file("timermetrics")
         self.saved = TimerMetricsSerializeWrapper(DataVersion(timestamp=broker.now_ms()))
-        #: Messages that came and that went since the start, by topic.
+        #: Messages entered and messages finished since the start, by topic.
         self.came: Counter[str] = Counter()
         self.went: Counter[str] = Counter()
 
     def load(self) -> bool:
-        """Take over what was saved; what cannot be read is logged.
+        """Load the saved counts; a file that cannot be read is logged.
 
-        :returns: whether there are counts.
+        :returns: whether any counts were loaded.
         """
         try:
             return self._file.load_rows(TimerMetricsSerializeWrapper, self._take_saved)
@@ -72,7 +73,7 @@ class TimerMetrics:
         self.saved = saved
 
     def add(self, topic: str, count: int) -> None:
-        """Count messages that came, or below zero those that went."""
+        """Add messages that were entered, or with a negative count messages that are finished."""
         now_ms = self._broker.now_ms()
         metric = self.saved.timing_count.setdefault(topic, Metric())
         metric.count += count
@@ -84,7 +85,7 @@ class TimerMetrics:
         self.saved.data_version.next_version(now_ms)
 
     def nothing_waits(self) -> None:
-        """The wheel is empty: so are all counts, whatever happened to messages or to files."""
+        """Set all counts to zero because the wheel is empty; this corrects any earlier error."""
         for topic, metric in self.saved.timing_count.items():
             if metric.count:
                 self.add(topic, -metric.count)
@@ -100,7 +101,7 @@ class TimerMetrics:
         now_ms = self._broker.now_ms()
         for topic_hash, names in topics.items():
             count = by_hash.get(topic_hash, 0)
-            # Where names share a hash, what was saved is the best that is known, unless it is 0.
+            # If several topics share a hash, the saved counts are the best ones, unless it is 0.
             if len(names) > 1 and count:
                 continue
             for topic in names:
@@ -109,17 +110,17 @@ class TimerMetrics:
                     metric.count = count
 
     def topic_of(self, topic_hash: int) -> str:
-        """The topic with a hash, of those that are counted; empty if there is none."""
+        """Return the counted topic that has a hash; an empty text if no topic has it."""
         return next((topic for topic in self.saved.timing_count
                      if java_string_hash(topic) == topic_hash), "")
 
     def count(self, topic: str) -> int:
-        """Waiting messages of a topic."""
+        """Return the number of waiting messages of a topic."""
         metric = self.saved.timing_count.get(topic)
         return 0 if metric is None else max(metric.count, 0)
 
     def told(self) -> dict[str, Metric]:
-        """The counts of the topics that there are, as others are told."""
+        """Return the counts of existing topics, as they are reported to others."""
         return {topic: Metric(max(metric.count, 0), metric.time_stamp)
                 for topic, metric in self.saved.timing_count.items() if self._is_there(topic)}
 
@@ -128,7 +129,7 @@ class TimerMetrics:
             topic in self._broker.topic_config.table)
 
     def forget(self) -> None:
-        """Forget topics that are not there any more, once none of their messages waits."""
+        """Forget topics that do not exist any longer, once none of their messages waits."""
         for topic, metric in list(self.saved.timing_count.items()):
             if metric.count or self._is_there(topic):
                 continue
@@ -137,22 +138,22 @@ class TimerMetrics:
             self.went.pop(topic, None)
 
     def take(self, body: bytes) -> None:
-        """Take the counts of the master; :raises WireError: when the body has no such table."""
+        """Adopt the master's counts; :raises WireError: when the body is not such a table."""
         theirs = TimerMetricsSerializeWrapper.decode(body)
         if theirs.data_version != self.saved.data_version:
             self.saved = theirs
 
     def encode(self) -> bytes:
-        """Write them as the file holds them."""
+        """Encode the counts in the form of the file."""
         return self.saved.encode_standard()
 
     def answer(self) -> bytes:
-        """Write what others are told."""
+        """Encode the counts that are reported to others."""
         return TimerMetricsSerializeWrapper(
             self.saved.data_version, self.told()).encode_standard()
 
     def write(self, data: bytes) -> None:
-        """Save what ``encode`` gave, if it changed. Blocks.
+        """Save the result of ``encode`` if it has changed. Blocks.
 
         :raises StoreFull: when the disk is full.
         """

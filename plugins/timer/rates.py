@@ -1,4 +1,4 @@
-"""How many messages a second are entered and delivered, over the last ten seconds."""
+"""The numbers of messages entered and delivered per second, over the last ten seconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Rates:
         self._samples: deque[tuple[int, int, int]] = deque()
 
     def note(self, now_ms: int, entered: int, delivered: int) -> None:
-        """Take a sample of the counts since the start."""
+        """Add a sample of the counts since the start."""
         samples = self._samples
         samples.append((now_ms, entered, delivered))
         while len(samples) > 1 and samples[1][0] <= now_ms - _WINDOW_MS:
             samples.popleft()
 
     def of(self, now_ms: int, entered: int, delivered: int) -> tuple[float, float]:
-        """The two rates, messages a second; 0.0 without a sample."""
+        """Return the two rates, in messages per second."""
         self.note(now_ms, entered, delivered)
         begin_ms, *counts = self._samples[0]
         seconds = max(now_ms - begin_ms, 1000) / 1000

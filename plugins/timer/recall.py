@@ -1,7 +1,8 @@
-"""RECALL_MESSAGE (370): a producer takes a message back that waits for its time.
+"""RECALL_MESSAGE (370): a producer recalls a message that waits for its time.
 
-The answer to a send that waits has a handle, which says where and when; what takes it back is a
-message for the same tick that names the other in TIMER_DEL_UNIQKEY.
+The response to a send of a timed message contains a handle, which holds the message's topic, broker
+and time. To recall the message, the broker stores another message for the same tick, which names
+the first one in TIMER_DEL_UNIQKEY.
 
 Source: RecallMessageProcessor, RecallMessageHandle, SendMessageProcessor.attachRecallHandle @5.3.3.
 """
@@ -60,12 +61,12 @@ class RecallHandle(NamedTuple):
 
 
 def encode_handle(handle: RecallHandle) -> str:
-    """Write a handle as clients pass it on."""
+    """Encode a handle in the form that clients pass on."""
     return base64.urlsafe_b64encode(utf8(" ".join((_VERSION, *handle)))).decode("ascii")
 
 
 def decode_handle(text: str) -> RecallHandle | None:
-    """Read a handle; None for any other text."""
+    """Decode a handle; None for any other text."""
     try:
         data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4),
                                 altchars=b"-_", validate=True)
@@ -76,7 +77,7 @@ def decode_handle(text: str) -> RecallHandle | None:
 
 
 def add_recall_handles(batch: SendBatch, broker_name: str) -> None:
-    """Tell senders how their messages that wait can be taken back."""
+    """Add to the responses the handles by which waiting messages can be recalled."""
     for request, records, answer in zip(
             batch.requests, batch.records, batch.replies, strict=True):
         reply = answer.reply if isinstance(answer, DeferredReply) else answer
@@ -90,7 +91,7 @@ def add_recall_handles(batch: SendBatch, broker_name: str) -> None:
         header = reply.header
         if (not topic.startswith(RETRY_GROUP_TOPIC_PREFIX) and _NUMBER.fullmatch(out_ms)
                 and isinstance(header, SendMessageResponseHeader)):
-            # The time in a handle is one whose last tick before is the message's.
+            # The handle has the earliest time for which the message's tick is the last one before.
             header.recall_handle = encode_handle(RecallHandle(
                 topic, broker_name, str(int(out_ms) + 1), properties.get(names.UNIQ_KEY, "")))
 
@@ -98,7 +99,7 @@ def add_recall_handles(batch: SendBatch, broker_name: str) -> None:
 class RecallMessage:
     """The handler of one broker.
 
-    :param has_wheel: whether messages can wait at all.
+    :param has_wheel: whether the broker supports timed messages.
     """
 
     log = Logger()
@@ -109,7 +110,7 @@ class RecallMessage:
         self._region = broker.settings.text("regionId")
 
     def handle(self, request: Request[RecallMessageRequestHeader]) -> Handled:
-        """Take a message back."""
+        """Recall a message."""
         refusal = self._refusal() or self._topic_refusal(request.header.topic)
         if refusal is not None:
             return self._refused(*refusal)
@@ -133,7 +134,7 @@ class RecallMessage:
         if safe is None:
             return reply
 
-        # Differs from Apache, which says SUCCESS however the flush ends.
+        # Differs from Apache, which responds SUCCESS however the flush ends.
         def set_code(code: ResponseCode) -> None:
             reply.code = code
 
@@ -143,7 +144,7 @@ class RecallMessage:
         return Reply(code, RecallRefusedResponseHeader(msg_region=self._region), remark=remark)
 
     def _refusal(self) -> tuple[int, str] | None:
-        """Why nothing can be taken back now."""
+        """Return the reason why no message can be recalled now."""
         settings = self._broker.settings
         if not settings.flag("recallMessageEnable"):
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
@@ -161,7 +162,7 @@ class RecallMessage:
         return None
 
     def _fault(self, request: Request[RecallMessageRequestHeader], handle: RecallHandle) -> str:
-        """The fault of a handle; empty for a good one."""
+        """Return the fault of a handle; an empty text for a valid one."""
         if handle.topic != request.header.topic:
             return "recall failed, topic not match"
         if handle.broker_name != self._broker.broker_name:
@@ -175,7 +176,7 @@ class RecallMessage:
     def _record(
         self, request: Request[RecallMessageRequestHeader], handle: RecallHandle
     ) -> MessageRecord:
-        """Make the message that takes another back."""
+        """Make the message that recalls another message."""
         now_ms = self._broker.now_ms()
         properties = {
             names.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.unique_key),

@@ -1,8 +1,8 @@
-"""A timed message's record on its way into the timer topic and out of it.
+"""Converts the record of a timed message on its way into the timer topic and out of it.
 
 A producer asks for a delay in seconds or milliseconds, or for a time. The property TIMER_OUT_MS
-says the last tick before that; the real topic and queue stand in REAL_TOPIC and REAL_QID. All three
-stay in what is delivered, and say that it has waited.
+holds the last tick before that time; REAL_TOPIC and REAL_QID hold the real topic and queue. The
+delivered message keeps all three properties, which show that it has waited.
 
 Source: HookUtils.handleScheduleMessage, transformTimerMessage, TimerMessageStore.convert,
 buildDeleteKey @5.3.3.
@@ -46,10 +46,10 @@ __all__ = ["ENTERED_NEVER", "TIMER_MARK", "TIMER_NAMES", "asks_for_time", "delet
 TIMER_NAMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 #: TIMER_ENQUEUE_MS of a message that was due before it could be entered. Source: Long.MAX_VALUE.
 ENTERED_NEVER: Final = 2**63 - 1
-#: Bytes that delivery, or a roll, adds to the properties.
+#: The number of bytes that delivery or a roll adds to the properties.
 _ADDED_SIZE_MAX: Final = 160
 
-#: Stands in the properties of each message that asks for a time, and of few others.
+#: Occurs in the properties of every message that asks for a time, and of few other messages.
 TIMER_MARK: Final = "TIMER_DEL"
 _MARKS: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in TIMER_NAMES)
 _OUT_MARK: Final = f"{names.TIMER_OUT_MS}{NAME_VALUE_SEPARATOR}"
@@ -58,7 +58,7 @@ _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
 def illegal(delay_max_ms: int) -> RequestRefused:
-    """The refusal of a time that is no number, or too far."""
+    """Make the refusal of a time that is not a number or is too far in the future."""
     return RequestRefused(
         ResponseCode.MESSAGE_ILLEGAL,
         "timer message illegal, the delay time should not be bigger than the max delay "
@@ -67,10 +67,10 @@ def illegal(delay_max_ms: int) -> RequestRefused:
 
 
 def asks_for_time(record: MessageRecord) -> dict[str, str] | None:
-    """A record's properties, parsed, if it is to wait for a time; None for most.
+    """Return a record's parsed properties if it has to wait for a time; None for most records.
 
-    Half messages and rollbacks do not wait; what they become may. A half message that is given up
-    does not wait either. A level wins over a time.
+    Half messages and rollbacks do not wait; the messages that they later become may wait. A half
+    message that is given up does not wait either. A delay level overrides a time.
     """
     text = record.properties
     if not any(mark in text for mark in _MARKS) or _OUT_MARK in text:
@@ -86,7 +86,7 @@ def asks_for_time(record: MessageRecord) -> dict[str, str] | None:
 
 
 def timed_ms(properties: dict[str, str], now_ms: int) -> int | None:
-    """The delivery time of a message, Unix ms; None if it is not a number."""
+    """Return the delivery time of a message, Unix ms; None if it is not a number."""
     for name, unit_ms in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
         text = properties.get(name)
         if text is not None:
@@ -96,14 +96,14 @@ def timed_ms(properties: dict[str, str], now_ms: int) -> int | None:
 
 
 def wait_record(record: MessageRecord, properties: dict[str, str], out_ms: int) -> None:
-    """Send a record to the timer topic.
+    """Redirect a record to the timer topic.
 
-    :param properties: the record's, parsed.
-    :param out_ms: its TIMER_OUT_MS.
-    :raises RequestRefused: when it could not be delivered from there.
+    :param properties: the record's properties, parsed.
+    :param out_ms: the value of TIMER_OUT_MS.
+    :raises RequestRefused: when the message could not be delivered from there.
     """
     if record.sys_flag & SYS_INNER_BATCH:
-        # Differs from Apache, which makes of it a message in a queue that holds no batches.
+        # Differs from Apache, which turns it into one message in a queue that holds no batches.
         raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "an inner batch cannot wait for a time")
     properties[names.TIMER_OUT_MS] = str(out_ms)
     properties[names.REAL_TOPIC] = record.topic
@@ -119,13 +119,13 @@ def wait_record(record: MessageRecord, properties: dict[str, str], out_ms: int) 
 
 
 def due_ms_of(properties: Mapping[str, str]) -> int:
-    """TIMER_OUT_MS of a message of the timer topic.
+    """Return TIMER_OUT_MS of a message of the timer topic.
 
-    :raises BrokerError: when it has no time.
+    :raises BrokerError: when the message does not have a time.
     """
     text = properties.get(names.TIMER_OUT_MS, "")
     if _NUMBER.fullmatch(text) is None:
-        raise BrokerError("its properties do not say when it is due")
+        raise BrokerError("its properties do not state when it is due")
     return int(text)
 
 
@@ -133,14 +133,14 @@ def due_record(message: StoredMessage, properties: dict[str, str], write_ms: int
                ) -> MessageRecord:
     """Make the record to deliver from a message of the timer topic.
 
-    :param properties: the message's, parsed; get those of the other.
-    :param write_ms: when it was entered, or ENTERED_NEVER.
-    :raises BrokerError: when its properties do not say where it belongs.
+    :param properties: the message's properties, parsed; changed to the ones of the record.
+    :param write_ms: the time at which the message was entered, or ENTERED_NEVER.
+    :raises BrokerError: when the properties do not name the message's topic and queue.
     """
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if (not topic or not can_be_directory(topic) or topic == TIMER_TOPIC
             or _QUEUE_ID.fullmatch(queue_id) is None):
-        raise BrokerError("its properties do not say where it belongs")
+        raise BrokerError("its properties do not name its topic and queue")
     record = _again(message, properties, write_ms, now_ms)
     record.topic, record.queue_id = topic, int(queue_id)
     return record
@@ -148,7 +148,7 @@ def due_record(message: StoredMessage, properties: dict[str, str], write_ms: int
 
 def rolled_record(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int
                   ) -> MessageRecord:
-    """Make a record that enters a message again, which is not due yet; see due_record."""
+    """Make a record that enters a message again because it is not due yet; see due_record."""
     rolls = properties.get(names.TIMER_ROLL_TIMES, "0")
     properties[names.TIMER_ROLL_TIMES] = str(
         int(rolls) + 1 if _NUMBER.fullmatch(rolls) else 1)
@@ -156,9 +156,9 @@ def rolled_record(message: StoredMessage, properties: dict[str, str], write_ms: 
 
 
 def timed_again(record: MessageRecord) -> MessageRecord:
-    """Make a record by which another broker lets a message wait, from one of the timer topic.
+    """Make a record that asks another broker to let a message wait, from one of the timer topic.
 
-    :param record: of ``rolled_record``.
+    :param record: a record that ``rolled_record`` made.
     """
     properties = parse_properties(record.properties)
     topic, queue_id = properties.pop(names.REAL_TOPIC), int(properties.pop(names.REAL_QID))
@@ -166,7 +166,7 @@ def timed_again(record: MessageRecord) -> MessageRecord:
     for name in (*TIMER_NAMES, names.TIMER_OUT_MS, names.TIMER_ENQUEUE_MS, names.TIMER_DEQUEUE_MS,
                  names.TIMER_ROLL_TIMES):
         properties.pop(name, None)
-    # It waits until the tick before.
+    # The other broker lets it wait until the tick before this time.
     properties[names.TIMER_DELIVER_MS] = str(out_ms + 1)
     other = record_again(record, properties)
     other.properties = format_properties(properties)
@@ -184,8 +184,8 @@ def _again(message: StoredMessage, properties: dict[str, str], write_ms: int, no
 
 
 def delete_key(topic: str, unique_key: str) -> str:
-    """The message that TIMER_DEL_UNIQKEY takes back.
+    """Return the form in which TIMER_DEL_UNIQKEY names the message that it recalls.
 
-    :param topic: the real one.
+    :param topic: the real topic of the message.
     """
     return f"{topic}+{unique_key}"

@@ -1,11 +1,14 @@
-"""Recovery at a start: the offsets of entering and delivering, and a wheel that fits them.
+"""Recovery at a start: finds the offsets to continue at, and a wheel that matches them.
 
-After a clean stop of this broker everything is where the check point says. After any other end of
-it, the check point still is of one moment: the timer log is cut there, and what came later is
-entered again. After Apache's broker, whose check point and wheel are of several moments however it
-ended, the log is followed to its last unit, and what is in it is not entered twice. Unless the stop
-was clean the wheel is built again from the whole log, which takes about a second for a million
-units.
+Timer log, wheel and check point are separate files, and a crash can leave them in the states of
+different moments. Recovery decides how far to trust them, by the way in which the last run ended.
+
+After a clean stop of this broker everything is as the check point states. After any other end of
+this broker the check point still describes a single moment: the timer log is cut there, and later
+messages are entered again. Apache's broker leaves a check point and a wheel of different moments,
+however it ended. In that case the log is followed to its last unit, and messages that are in it are
+not entered twice. Unless the stop was clean, the wheel is built again from the whole log, which
+takes about a second for a million units.
 
 Source: TimerMessageStore.recover, recoverAndRevise, reviseQueueOffset @5.3.3.
 """
@@ -31,10 +34,11 @@ __all__ = ["TimerRecovery"]
 
 
 class TimerRecovery:
-    """One recovery.
+    """A single recovery.
 
-    :param store: loaded.
-    :param checkpoint: loaded, as the log's files and, from its time on, the wheel's slots.
+    :param store: the store, already loaded.
+    :param checkpoint: the check point, already loaded, like the log's files and the wheel's slots
+        from its time on.
     """
 
     log = Logger()
@@ -47,16 +51,16 @@ class TimerRecovery:
         self._checkpoint = checkpoint
         self._wheel = wheel
         self._timer_log = timer_log
-        #: Where entering goes on, a queue offset.
+        #: The queue offset at which entering continues.
         self.queue_offset = 0
-        #: Places of messages from there on that are in the log.
+        #: Places of messages from that offset on that are already in the log.
         self.known_places: set[int] = set()
-        #: Sums of ``LogUnit.change`` by the hash of the real topic, of what is in the wheel; None
+        #: Sums of ``LogUnit.change`` of the units in the wheel, by the hash of the real topic; None
         #: when they were not needed.
         self.counts: Counter[int] | None = None
 
     def run(self) -> None:
-        """Find the offsets to continue at, and make wheel and log fit them."""
+        """Find the offsets to continue at, and make wheel and log match them."""
         values, state = self._checkpoint.values, self._checkpoint.state
         timer_log = self._timer_log
         position = values.last_timer_log_flush_position
@@ -73,11 +77,11 @@ class TimerRecovery:
             end = self._follow(position)
         timer_log.truncate(end)
         count = self._make_wheel(end, values.last_read_ms)
-        self.log.info("the timer wheel was rebuilt from {count} units: the timer topic is read on "
-                      "at {offset}", count=count, offset=self.queue_offset)
+        self.log.info("the timer wheel was rebuilt from {count} units: reading of the timer topic "
+                      "continues at {offset}", count=count, offset=self.queue_offset)
 
     def _fits(self, position: int) -> bool:
-        """Whether the log goes as far as the check point says."""
+        """Whether the log reaches as far as the check point states."""
         timer_log = self._timer_log
         last_end = timer_log.starts[-1] + timer_log.file_size if timer_log.starts else 0
         return position <= last_end and (bool(timer_log.starts) or position == 0)
@@ -85,13 +89,13 @@ class TimerRecovery:
     def _follow(self, position: int) -> int:
         """Find the end of a log that another broker wrote, and the offset to continue at.
 
-        :param position: where it was durable once.
+        :param position: a position up to which the log was once durable.
         :returns: the end.
         """
         timer_log, store = self._timer_log, self._store
         begin = timer_log.begin
         if timer_log.starts and position > begin:
-            # From the beginning of the file before: a later position may be anything.
+            # Start at the beginning of the previous file: a later position may be arbitrary.
             begin = max(begin, position - position % timer_log.file_size - timer_log.file_size)
         end = begin
         for at, unit in timer_log.units(begin, timer_log.end):
@@ -110,7 +114,7 @@ class TimerRecovery:
         return end
 
     def _make_wheel(self, end: int, read_ms: int) -> int:
-        """Make the slots of a time on from the units; :returns: how many units there are."""
+        """Build the slots from a time on from the units; :returns: the number of units."""
         self._wheel.forget()
         count = 0
         counts = self.counts = Counter[int]()
@@ -122,7 +126,7 @@ class TimerRecovery:
         return count
 
     def count(self, end: int, read_ms: int) -> None:
-        """Count what is in a wheel that did not have to be made, if that was not done."""
+        """Count the messages of a wheel that did not have to be built, unless they are counted."""
         if self.counts is None:
             counts = self.counts = Counter[int]()
             for _, unit in self._timer_log.units(self._timer_log.begin, end):

@@ -1,6 +1,6 @@
-"""The slot of a message, which may be due further ahead than the roll window.
+"""Chooses the slot of a message, which may be due further ahead than the roll window.
 
-Such a message is entered for half of the window, or all of it, and comes again then.
+Such a message is entered for half of the window, or all of it, and is entered again at that time.
 
 Source: TimerMessageStore.doEnqueue @5.3.3.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Rolling", "Way"]
 
-#: How much later a slave rolls a message than its master, ms, and in parts of the roll window at
-#: most: it cannot know when the master entered it, and one that is rolled too early would be lost
-#: with the master.
+#: A slave rolls a message this many ms later than its master, but at most later by this fraction of
+#: the roll window. A slave cannot know when the master entered the message, and a message that is
+#: rolled too early would be lost together with the master.
 _ROLL_MARGIN_MS: Final = 60_000
 _ROLL_MARGIN_PARTS: Final = 100
 
 
 class Way(NamedTuple):
-    """When a message is entered, Unix ms, how much later its slot is, ms, and whether it rolls."""
+    """When a message is entered, Unix ms; how much later its slot is, ms; whether it is rolled."""
 
     write_ms: int
     ahead_ms: int
@@ -34,9 +34,9 @@ class Way(NamedTuple):
 
 
 class Rolling:
-    """The rule of one broker.
+    """The rule by which one broker rolls messages.
 
-    :param roll_window: ticks ahead from which a message is rolled.
+    :param roll_window: ticks ahead from which on a message is rolled.
     """
 
     def __init__(self, wheel: TimerWheel, roll_window: int) -> None:
@@ -46,7 +46,7 @@ class Rolling:
         self._margin_ms = min(_ROLL_MARGIN_MS, self._window_ms // _ROLL_MARGIN_PARTS)
 
     def of_master(self, entered_ms: int, due_ms: int) -> Way:
-        """The way of a message that is entered by a master; Unix ms."""
+        """Return the way of a message that a master enters; times in Unix ms."""
         write_ms = min(entered_ms, due_ms)
         ahead_ms = due_ms - write_ms
         if ahead_ms < self._window_ms:
@@ -54,22 +54,22 @@ class Rolling:
         return Way(write_ms, self._first_ms(ahead_ms), True)
 
     def of_slave(self, message: StoredMessage, due_ms: int) -> Way:
-        """The way of a message on a slave: a master enters it soon after it is stored."""
+        """Return the way of a message on a slave: a master enters it soon after it is stored."""
         way = self.of_master(self._wheel.floor_ms(message.store_timestamp), due_ms)
         return way._replace(ahead_ms=way.ahead_ms + self._margin_ms) if way.is_rolled else way
 
     def slot_on_slave(self, message: StoredMessage, properties: Mapping[str, str]) -> int:
-        """The slot of a message on a slave, Unix ms.
+        """Return the slot of a message on a slave, Unix ms.
 
-        :param properties: the message's, parsed.
-        :raises BrokerError: when they do not say when it is due.
+        :param properties: the message's properties, parsed.
+        :raises BrokerError: when they do not state when the message is due.
         """
         way = self.of_slave(message, due_ms_of(properties))
         return self._wheel.floor_ms(way.write_ms + way.ahead_ms)
 
     def _first_ms(self, ahead_ms: int) -> int:
-        """The first delay of a message that must be rolled, chosen so that the next is not too
-        short.
+        """Return the first delay of a message that must be rolled, chosen so that the next delay is
+        not too short.
         """
         if ahead_ms - self._window_ms < self._window // 3 * self._wheel.tick_ms:
             return self._window // 2 * self._wheel.tick_ms

@@ -1,8 +1,8 @@
 """The timed messages of one broker: entering, delivering, and the progress of both.
 
-A turn enters some and delivers some, for a few milliseconds. How far it has come is saved each
-second, and only what no loss of power takes away: a message may come twice after a crash, and never
-not at all.
+A turn spends a few milliseconds on entering some messages and delivering others. The progress is
+saved each second, and only as far as no loss of power can undo it. After a crash a message may
+therefore be delivered twice, but no message is lost.
 
 Source: TimerMessageStore, TimerFlushService @5.3.3.
 """
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 
 __all__ = ["TimerService"]
 
-#: How long a turn is, ms.
+#: The length of a turn, ms.
 TURN_MS: Final = 5
-#: From one turn to the next, in parts of a tick. Source: TimerEnqueueGetService.
+#: The number of turns per tick. Source: TimerEnqueueGetService.
 TURNS_PER_TICK: Final = 10
-#: How often the answers of other brokers are looked at, ms.
+#: How often the responses of other brokers are looked at, ms.
 ANSWER_MS: Final = 10
-#: Where nothing happens it is saved so seldom, ms.
+#: How often the progress is saved while nothing happens, ms.
 IDLE_SAVE_MS: Final = 60_000
 
 
 class TimerService:
-    """See the module.
+    """The timed messages of one broker; see the module.
 
-    :param settings: with ``enabled``.
+    :param settings: the settings, with ``enabled`` set.
     """
 
     log = Logger()
@@ -81,7 +81,7 @@ class TimerService:
         self.checkpoint = TimerCheckpointFile(
             store.io, path("config", "timercheck"), settings.tick_ms)
         self.metrics = TimerMetrics(broker)
-        #: Of those that were due already when they were entered, and of those that waited.
+        #: Delivery of messages that were already due when they were entered, and of waiting ones.
         self.late, self.due = Delivery(broker), Delivery(broker)
         rolling = Rolling(self.wheel, settings.roll_window)
         self.delivered = Delivered(store, rolling.slot_on_slave)
@@ -90,12 +90,12 @@ class TimerService:
                                rolling, self.delivered, recalls)
         self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, self.due,
                                self.delivered, recalls)
-        #: Where the master of this broker is, if it is a slave.
+        #: Follows the progress of this broker's master, if this broker is a slave.
         self.following = Following(broker, self.wheel, self.timer_log, self.checkpoint,
                                    self.enqueue, self.dequeue, self.delivered)
         self._settling = Settling(broker, self.following, self.enqueue, self.dequeue, self.due,
                                   self.late)
-        #: Whether a send of those handled now has a record that waits.
+        #: Whether any record of the sends that are being handled has to wait.
         self.has_timed = False
         self._is_loaded = self._is_stopped = False
         self._has_more = False
@@ -105,10 +105,10 @@ class TimerService:
         self._is_failing = False
         self._rates = Rates()
 
-    # --- the beginning
+    # --- start
 
     def load(self) -> None:
-        """Take over what is there; the store is loaded.
+        """Load the existing files; the store is already loaded.
 
         :raises StoreError: when a file is damaged, or the disk fails.
         """
@@ -130,14 +130,14 @@ class TimerService:
             self.dequeue.begin(read_ms)
             self.following.begin()
             self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
-            # From here on only a stop is clean.
+            # From here on only an orderly stop counts as clean.
             self.checkpoint.write(self._values(), RUNNING)
             self._broker.store.log_cut.on_cut.append(self.enqueue.correct_offset)
         except OSError as error:
             raise StoreDamaged(f"the files of timed messages cannot be used: {error}") from error
         self._is_loaded = True
 
-    # --- messages come
+    # --- messages that arrive
 
     def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
         """Redirect timed records to the timer topic; :returns: the refusals."""
@@ -154,7 +154,7 @@ class TimerService:
         return refusals
 
     def _wait(self, record: MessageRecord, properties: dict[str, str]) -> None:
-        """:raises RequestRefused: when it asks for too much."""
+        """:raises RequestRefused: when the message asks for more than is allowed."""
         now_ms = self._broker.now_ms()
         delay_max_ms = self._broker.settings.int("timerMaxDelaySec") * 1000
         deliver_ms = timed_ms(properties, now_ms)
@@ -164,14 +164,14 @@ class TimerService:
             if names.TIMER_DEL_UNIQKEY in properties:
                 raise illegal(delay_max_ms)
             return
-        # The last tick before it: a slot is delivered when its tick is over.
+        # The last tick before the time: a slot is delivered when its tick is over.
         out_ms = self.wheel.floor_ms(deliver_ms - 1)
         self._require_room(out_ms)
         wait_record(record, properties, out_ms)
         self.has_timed = True
 
     def _require_room(self, out_ms: int) -> None:
-        """:raises RequestRefused: when too many wait for one tick."""
+        """:raises RequestRefused: when too many messages wait for one tick."""
         least = self._broker.settings.int("timerCongestNumEachSlot")
         waiting = self.wheel.waiting(out_ms)
         if waiting <= least:
@@ -185,10 +185,10 @@ class TimerService:
             f"value is greater than {least} and less than {2 * least}, trigger random flow "
             "control")
 
-    # --- and go
+    # --- messages that are due
 
     def period_ms(self) -> int:
-        """The time until the next round: 0 while there is more to do, else a part of a tick."""
+        """Return the time until the next turn: 1 ms while work is left, else part of a tick."""
         if self._has_more:
             return 1
         if self._settling.is_on_its_way:
@@ -197,13 +197,13 @@ class TimerService:
         return part_ms - self._broker.now_ms() % part_ms
 
     def turn(self, now_ms: int) -> None:
-        """Enter some messages, deliver some."""
+        """Enter some messages and deliver some."""
         self._has_more = False
         if not self._is_loaded or self._is_stopped:
             return
         settings, clock = self._broker.settings, self._broker.steady.now_ms
         broker = self._broker
-        # A slave that became master, or stands in for it, first enters all that its master had.
+        # A slave that became master, or stands in for it, first enters all its master's messages.
         if self.following.is_behind or (broker.is_slave and not broker.delivers):
             self._has_more = self._settling.step() | _repeat(
                 lambda: self.following.step(self._broker.now_ms()), clock, TURN_MS)
@@ -224,26 +224,26 @@ class TimerService:
             ready_ms = self.enqueue.ready_ms
             self._has_more |= _repeat(lambda: self.dequeue.step(ready_ms), clock, TURN_MS // 2)
 
-    # --- how far it has come
+    # --- progress
 
     @property
     def delivered_ms(self) -> int | None:
-        """Messages due before this time were delivered, Unix ms; None before it is loaded."""
+        """Messages due before this time were delivered, Unix ms; None before the start."""
         return self.dequeue.read_ms if self._is_loaded else None
 
     @property
     def delivered_count(self) -> int:
-        """Messages delivered, or rolled, since the start."""
+        """The number of messages delivered, or rolled, since the start."""
         return self.due.count + self.late.count
 
     def settled(self) -> Deferred[None]:
-        """Wait until no message is on its way to another broker."""
+        """Wait until no message is being sent to another broker."""
         if not self._is_loaded or self._is_stopped:
             return succeed(None)
         return self._settling.settled()
 
     def _values(self) -> TimerCheckpoint:
-        """The check point of this moment."""
+        """Return the check point of this moment."""
         values = self.checkpoint.values
         progress = (self.dequeue.read_ms, self.timer_log.end, self.enqueue.offset)
         counter, timestamp = values.counter, values.timestamp
@@ -253,14 +253,14 @@ class TimerService:
 
     @property
     def current(self) -> TimerCheckpoint:
-        """The check point that another broker is given: of this moment, if this one delivers."""
+        """The check point that other brokers receive: this moment's if this broker delivers."""
         if self._is_loaded and not self._is_stopped and self.enqueue.is_whole and (
                 self.following.has_gone_on or not self._broker.is_slave):
             return self._values()
         return self.checkpoint.values
 
     def save_if_due(self, now_ms: int) -> Deferred[None] | None:
-        """Save the progress, if there was any."""
+        """Save the progress if it has changed."""
         if not self._is_loaded or self._is_stopped or not self.enqueue.is_whole:
             return None
         values = self._values()
@@ -273,7 +273,7 @@ class TimerService:
         return self._lock.run(self._save, RUNNING)
 
     def role_changed(self) -> None:
-        """Another broker goes on from here: it is told so at once, and it is saved.
+        """Save the progress and publish it at once, because another broker continues from here.
 
         A master flushes its log before it becomes a slave.
         """
@@ -282,7 +282,7 @@ class TimerService:
             self._lock.run(self._save, RUNNING)
 
     def _save(self, state: int) -> Deferred[None]:
-        """Save once all of it is durable; fires when that is done, or has failed."""
+        """Save once all of it is durable; fires when the save is done or has failed."""
         values, metrics = self._values(), self.metrics.encode()
         store = self._broker.store
 
@@ -318,7 +318,7 @@ class TimerService:
         self._is_failing = True
 
     def stop(self) -> Deferred[None] | None:
-        """Save all, cleanly."""
+        """Save everything and mark the stop as clean."""
         if not self._is_loaded:
             return None
         self._is_stopped = True
@@ -339,14 +339,14 @@ class TimerService:
     # --- figures
 
     def log_progress(self, now_ms: int) -> None:
-        """Say how far it is behind, if it is."""
+        """Log how late entering and delivering are, if they are late."""
         if self.enqueue.behind or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
             self.log.info("timed messages: {behind} to enter, {ms} ms behind in delivering, "
                           "{count} wait", behind=self.enqueue.behind,
                           ms=now_ms - self.dequeue.read_ms, count=self.wheel.waiting_count)
 
     def runtime_info(self) -> dict[str, str]:
-        """The rows of the runtime table."""
+        """Return the rows of the runtime table."""
         now_ms = self._broker.now_ms()
         entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivered_count)
         return {"timerReadBehind": str(max(now_ms - self.dequeue.read_ms, 0) // 1000),
@@ -356,7 +356,7 @@ class TimerService:
 
 
 def _repeat(step: Callable[[], bool], clock: Callable[[], int], most_ms: int) -> bool:
-    """Do steps until the time is over; :returns: whether there is more to do."""
+    """Repeat a step until the time is over; :returns: whether work is left."""
     end_ms = clock() + most_ms
     while step():
         if clock() >= end_ms:

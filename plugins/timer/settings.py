@@ -18,9 +18,9 @@ __all__ = ["TICKS_MS", "TIMER_SETTINGS", "TimerSettings", "require_log_size"]
 
 _STORE: Final = "MessageStoreConfig"
 _BROKER: Final = "BrokerConfig"
-#: The possible ticks, ms; another value counts as the next shorter one.
+#: The possible ticks, ms; any other value counts as the next shorter tick.
 TICKS_MS: Final = (1000, 500, 200, 100)
-#: Slots that a roll keeps away from the end of the wheel's week.
+#: The number of slots that a roll keeps away from the end of the week that the wheel covers.
 #: Source: TimerMessageStore.TIMER_BLANK_SLOTS.
 _BLANK_SLOTS: Final = 60
 
@@ -32,48 +32,49 @@ TIMER_SETTINGS: Final = (
             "The longest time for which a message may be delayed.",
             unit="s", least=0, source=_STORE),
     Setting("timerPrecisionMs", "int", 1000,
-            "The tick of delivery: 100, 200, 500 or 1000, others count as the next shorter one.",
+            "The tick of delivery: 100, 200, 500 or 1000; others count as the next shorter one.",
             unit="ms", least=0, source=_STORE, at_start=True),
     Setting("timerRollWindowSlot", "int", 2 * 86_400,
-            "Ticks ahead from which a message is entered again on its way; at most "
+            "Messages due at least this many ticks ahead are entered in several steps; at most "
             f"{SLOTS_TOTAL - _BLANK_SLOTS}, which is also used for values above it or below 2.",
             unit="ticks", least=-INT_MAX, source=_STORE, at_start=True),
     Setting("timerFlushIntervalMs", "int", 1000,
             "How often the progress of entering and delivering is saved.", unit="ms",
             least=1, source=_STORE),
     Setting("timerCongestNumEachSlot", "int", INT_MAX,
-            "The number of messages of one tick at which some further ones are refused; at twice "
-            "this number, all are.", unit="messages", least=0, source=_STORE),
+            "The number of messages of one tick above which some further messages are refused; at "
+            "twice this number, all are.", unit="messages", least=0, source=_STORE),
     Setting("mappedFileSizeTimerLog", "int", 100 * 1024 * 1024,
-            "Bytes of each file of the timer log.", unit="bytes",
+            "The size of each file of the timer log.", unit="bytes",
             least=UNIT_SIZE + BLANK_SIZE_MIN, source=_STORE, at_start=True),
     Setting("timerStopEnqueue", "flag", False,
-            "Whether messages that come are left waiting, not entered.", source=_STORE),
+            "Whether arriving timed messages are left waiting and not entered.", source=_STORE),
     Setting("timerStopDequeue", "flag", False, "Whether due messages are held back.",
             source=_STORE),
     Setting("timerProgressLogIntervalMs", "int", 10_000,
-            "How often the log says how far entering and delivering are behind, if they are.",
+            "How often a delay of entering or delivering is logged.",
             unit="ms", least=1, source=_STORE),
     Setting("recallMessageEnable", "flag", False,
             "Whether producers can recall timed messages.", source=_BROKER),
     Setting("allowRecallWhenBrokerNotWriteable", "flag", True,
-            "Whether they can recall them even if brokerPermission forbids sends.", source=_BROKER),
+            "Whether producers can recall them even if brokerPermission forbids sends.",
+            source=_BROKER),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TimerSettings:
-    """The settings that hold from the start on."""
+    """The settings that are read at the start and do not change."""
 
     enabled: bool
     tick_ms: int
-    #: Ticks ahead from which a message is rolled.
+        #: Ticks ahead from which on a message is rolled.
     roll_window: int
     log_file_size: int
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
-        """Read what the user set."""
+        """Read the values that the user set."""
         precision_ms = settings.int("timerPrecisionMs")
         window, most = settings.int("timerRollWindowSlot"), SLOTS_TOTAL - _BLANK_SLOTS
         return cls(
@@ -84,7 +85,7 @@ class TimerSettings:
 
 
 def require_log_size(settings: Settings) -> None:
-    """:raises StoreDamaged, SettingsError: when the timer log is of files of another size."""
+    """:raises StoreDamaged, SettingsError: when the timer log has files of another size."""
     name, running = "mappedFileSizeTimerLog", settings.running
     if settings.flag("timerWheelEnable"):
         require_size(settings, name, Path(settings.text("storePathRootDir"), "timerlog"),

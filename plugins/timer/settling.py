@@ -1,7 +1,8 @@
-"""A slave that stood in for its master finishes what it is at when the master comes.
+"""Lets a slave that stood in for its master finish its work when the master returns.
 
-The master asks how far the slave is, a slot of the wheel at least. So the slave has others store
-the rest of the slot that it has begun, and answers when they have. It begins no other one.
+The returning master asks how far the slave has come, and the answer cannot be finer than a slot of
+the wheel. Therefore the slave has other brokers store the rest of the slot that it has begun, and
+responds when they have done so. It does not begin another slot.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ __all__ = ["Settling"]
 
 
 class Settling:
-    """Knows what one broker has to finish.
+    """Knows which work one broker has to finish.
 
-    :param due: stores what ``dequeue`` finds due.
-    :param late: stores what is due already when it is entered.
+    :param due: stores the messages that ``dequeue`` finds due.
+    :param late: stores the messages that are already due when they are entered.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Settling:
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether answers of other brokers are awaited."""
+        """Whether responses of other brokers are awaited."""
         return self._due.is_waiting or self._late.is_waiting
 
     @property
@@ -58,7 +59,7 @@ class Settling:
             and (self._has_slot or self._has_late))
 
     def step(self) -> bool:
-        """Finish some; :returns: whether there is more to do at once."""
+        """Finish some of the work; :returns: whether more can be done at once."""
         if self._is_unsettled:
             if self._has_slot:
                 self._dequeue.step(self._enqueue.ready_ms)
@@ -72,7 +73,7 @@ class Settling:
         return not self.is_on_its_way
 
     def settled(self) -> Deferred[None]:
-        """Wait until there is no more to finish."""
+        """Wait until all work is finished."""
         if not self._is_unsettled:
             return succeed(None)
         waiting: Deferred[None] = Deferred()

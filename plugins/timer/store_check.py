@@ -1,8 +1,9 @@
 """``twistmq store check`` of timed messages: wheel, log, check point and metrics.
 
-Beside a running broker, and after a kill, the log may be ahead of the wheel and the check point;
-what the check point says is durable has to be there. Slots that are delivered are not looked at:
-what they held stays in the file, and leads where other units may be by now.
+While a broker runs, and after a kill, the log may be ahead of the wheel and the check point, but
+the part that the check point declares durable has to exist. Slots that are delivered are not
+examined: their old content stays in the file, and may point to positions that hold other units by
+now.
 
 Source: TimerMessageStore, TimerWheel, TimerCheckpoint, TimerMetrics @5.3.3.
 """
@@ -31,7 +32,7 @@ from twistmq.plugins.timer.wheel import SLOT_FIELD_POSITIONS, WHEEL_SIZE, Slot
 
 __all__ = ["TimerCheck"]
 
-#: The summary's names of slots: those that wait, and those that Apache's broker leaves.
+#: Names of slots in the summary: waiting slots, and slots that Apache's broker leaves.
 SLOTS: Final = "timer wheel slots"
 _RESTORED: Final = "timer wheel slots whose first unit or count Apache's recovery left behind"
 _FAR: Final = "timer wheel slots of another tick"
@@ -40,14 +41,14 @@ _FAR: Final = "timer wheel slots of another tick"
 class TimerCheck:
     """One check of a store's timed messages.
 
-    :param store: the store; the end of its commit log is not fixed yet.
+    :param store: the store; the end of its commit log may not be known yet.
     """
 
     def __init__(self, store: StoreFiles, report: Report) -> None:
         self._store = store
         self._report = report
         self._files = TimerFiles(store)
-        #: Behind the last message of the timer topic, a queue offset.
+        #: The queue offset after the last message of the timer topic.
         self._queue_end = 0
         found = store.queue_directories().get((TIMER_TOPIC, 0))
         if found is not None:
@@ -56,12 +57,12 @@ class TimerCheck:
             self._queue_end = -(-queue.written_end() // ENTRY_SIZE)
 
     def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
-        """A record of the commit log."""
+        """Receive a record of the commit log."""
         if message.topic == TIMER_TOPIC:
             self._queue_end = max(self._queue_end, message.queue_offset + 1)
 
     def finish(self) -> None:
-        """The commit log is known."""
+        """Run the check; the commit log is known completely."""
         units = LogCheck(self._files, self._store, self._report)
         units.run()
         if self._has_checkpoint(units):
@@ -75,7 +76,7 @@ class TimerCheck:
     # --- the check point
 
     def _has_checkpoint(self, units: LogCheck) -> bool:
-        """Report a check point that is not there, or too short."""
+        """Report a check point that is missing or too short."""
         data = self._files.checkpoint_data
         if data is None:
             if units.chains:
@@ -88,7 +89,7 @@ class TimerCheck:
         return True
 
     def _check_checkpoint(self, units: LogCheck) -> None:
-        """Report values that cannot be, and those that are ahead of the files."""
+        """Report values that are not possible, and values that are ahead of the files."""
         files, values = self._files, self._files.checkpoint
         for name in CHECKPOINT_FIELDS:
             value = getattr(values, name)
@@ -103,7 +104,8 @@ class TimerCheck:
               and files.next_position(position) < units.end):
             self._wrong_value("last_timer_log_flush_position",
                               f"the end of the timer log's last unit, {units.end}")
-        # The other offset of a slave is its master's. Ours is never a slave.
+        # On a slave of Apache the other offset belongs to its master. A store with the mark of
+        # twistmq is never the store of a slave.
         for name in ("last_timer_queue_offset", *(
                 ("master_timer_queue_offset",) if files.state else ())):
             if getattr(values, name) > self._queue_end:
@@ -118,14 +120,14 @@ class TimerCheck:
     # --- the wheel
 
     def _has_wheel(self, units: LogCheck) -> bool:
-        """Report a wheel that is not there, or of another length."""
+        """Report a wheel that is missing or has the wrong length."""
         files = self._files
         if files.wheel_size is None:
             if not self._store.running and any(
                     self._is_waiting(ticks) for ticks in units.chains):
                 self._report.problem(files.wheel_path, None, "a wheel", "none")
             return False
-        # A crash between making the file and giving it its length leaves this.
+        # A crash after the file was created and before it got its length leaves a length of 0.
         if files.wheel_size not in (0, WHEEL_SIZE):
             self._report.problem(files.wheel_path, None, f"{WHEEL_SIZE} bytes",
                                  f"{files.wheel_size} bytes")
@@ -133,7 +135,7 @@ class TimerCheck:
         return True
 
     def _check_wheel(self, chains: Mapping[int, Chain]) -> None:
-        """Compare each slot that waits with the units, and look for those that are not there."""
+        """Compare each waiting slot with the units, and look for missing slots."""
         files, report = self._files, self._report
         for number, ticks in files.strange_slots:
             report.problem(files.wheel_path, files.slot_position(number),
@@ -179,7 +181,7 @@ class TimerCheck:
             if found == expected:
                 continue
             if not files.state:
-                # Apache's recovery sets the last unit of each slot right, and no more.
+                # Apache's recovery corrects the last unit of each slot and nothing else.
                 self._report.counts[_RESTORED] += 1
                 return
             self._wrong_slot(ticks, name, f"{expected}, as its units say", found)

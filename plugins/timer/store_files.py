@@ -1,8 +1,8 @@
-"""The files of timed messages as ``twistmq store`` reads them: of either broker, live or dead.
+"""Reads the files of timed messages for ``twistmq store``, from either broker, running or not.
 
-Files that may grow are read in the order check point, wheel, end of the log: nothing that is read
-first points behind what is read later. A tick is a setting, which is not in the store: it is found
-out from slots that lead to units.
+Files that may grow are read in the order check point, wheel, end of the log, so that no value
+points beyond the part that is read later. The length of a tick is a setting and is not in the
+store; it is derived from slots that lead to units.
 
 Source: TimerMessageStore, TimerWheel, TimerLog, TimerCheckpoint @5.3.3.
 """
@@ -21,17 +21,17 @@ from twistmq.plugins.timer.wheel import RING_SLOTS, SLOT_SIZE, WHEEL_SIZE, Slot,
 
 __all__ = ["TimerFiles"]
 
-#: Bytes that are read at a time: of the wheel, and about as many of the log.
+#: The number of bytes of the wheel that are read at once, and the number of units of the log.
 _CHUNK_SIZE: Final = 4096 * SLOT_SIZE
 _UNITS_CHUNK: Final = 2048
-#: Slots that lead to a unit before it is believed how long a tick is.
+#: The number of slots leading to a unit after which the length of a tick is considered certain.
 _VOTES_MAX: Final = 64
 
 
 class TimerFiles:
     """The files of timed messages in a store.
 
-    :param store: whose commit log's end need not be fixed yet.
+    :param store: the store; the end of its commit log may not be known yet.
     """
 
     def __init__(self, store: StoreFiles) -> None:
@@ -41,33 +41,33 @@ class TimerFiles:
         self.checkpoint_path = config / "timercheck"
         self.wheel_path = store.root / "timerwheel"
         self.metrics_path = config / "timermetrics"
-        #: None: there is no check point.
+        #: None if the check point does not exist.
         self.checkpoint_data: bytes | None = None
         if self.checkpoint_path.exists():
             self.checkpoint_data = self._reader.read(self.checkpoint_path, 0, CHECKPOINT_SIZE)
         data = self.checkpoint_data or b""
         self.checkpoint = TimerCheckpoint.decode(data)
-        #: RUNNING or CLEAN when our broker wrote the check point last, else 0.
+        #: RUNNING or CLEAN if twistmq's broker wrote the check point last, else 0.
         self.state, marked_tick_ms = decode_mark(data)
         sizes = store.reader.sizes(store.root / "timerlog")
         self.log = Segments(
             store.reader, store.root / "timerlog", sizes, common_size(sizes.values()))
-        #: Length in bytes; None: there is no wheel.
+        #: The wheel's length in bytes; None if the wheel does not exist.
         self.wheel_size = self.wheel_path.stat().st_size if self.wheel_path.exists() else None
         self.tick_ms = self._find_tick(marked_tick_ms)
-        #: By ticks since 1970: slots that are not delivered yet.
+        #: Slots that are not delivered yet, by ticks since 1970.
         self.slots: dict[int, Slot] = {}
-        #: Slots that say a time which belongs to another one: (number in the file, ticks).
+        #: Slots with a time that belongs to another slot: (number in the file, ticks).
         self.strange_slots: list[tuple[int, int]] = []
-        #: How many slots say a time that no broker can have entered: the tick was another once.
+        #: The number of slots with a time that no broker can have entered with the present tick.
         self.far_slots = 0
         self._read_wheel()
         self._refresh_log(store)
-        #: No unit that is looked at begins from here on.
+        #: Units that begin at or after this position are not examined.
         self.end = self.log.written_end()
 
     def _refresh_log(self, store: StoreFiles) -> None:
-        """Look for files again that came meanwhile: the wheel may lead into them."""
+        """Look for new files again, because the wheel may lead into them."""
         sizes = store.reader.sizes(store.root / "timerlog")
         self.log = Segments(store.reader, store.root / "timerlog", sizes,
                             self.log.file_size or common_size(sizes.values()))
@@ -80,14 +80,14 @@ class TimerFiles:
     # --- the wheel
 
     def _find_tick(self, marked_ms: int) -> int:
-        """Find out how many ms a tick has.
+        """Find out the length of a tick, in ms.
 
-        :param marked_ms: what the check point says, 0: nothing.
+        :param marked_ms: the tick in the check point's mark, or 0.
         """
         known = marked_ms if marked_ms in TICKS_MS else TICKS_MS[0]
         votes: Counter[int] = Counter()
         for _, ticks, slot in self._all_slots():
-            # Not through the cache: blocks of a live log grow.
+            # The cache is bypassed, because blocks of a growing log change.
             unit = self.unit(slot.last, self._read_log)
             if unit is not None and ticks > 0:
                 votes.update(ms for ms in TICKS_MS if unit.slot_ms // ms == ticks)
@@ -96,7 +96,7 @@ class TimerFiles:
         return max(votes, key=lambda ms: (votes[ms], ms == known), default=known)
 
     def _all_slots(self) -> Iterator[tuple[int, int, Slot]]:
-        """Slots that are not zeros: number in the file, ticks, slot."""
+        """Yield the slots that are not zeros: number in the file, ticks, slot."""
         if self.wheel_size != WHEEL_SIZE:
             return
         for begin in range(0, WHEEL_SIZE, _CHUNK_SIZE):
@@ -116,7 +116,7 @@ class TimerFiles:
 
     @staticmethod
     def slot_position(ticks: int) -> int:
-        """The position of a time's slot in the file, in bytes."""
+        """Return the position of a time's slot in the file, in bytes."""
         return ticks % RING_SLOTS * SLOT_SIZE
 
     # --- the log
@@ -124,9 +124,9 @@ class TimerFiles:
     def unit(
         self, position: int, read: Callable[[int, int], bytes] | None = None
     ) -> LogUnit | None:
-        """Read the unit at a place of the log; None at a place without one.
+        """Read the unit at a position of the log; None if the position does not have one.
 
-        :param read: gives bytes of the log; None: through the cache.
+        :param read: returns bytes of the log; None reads through the cache.
         """
         start = self.log.start_of(position)
         if position < 0 or start is None or (position - start) % UNIT_SIZE:
@@ -139,11 +139,11 @@ class TimerFiles:
 
     @property
     def units_per_file(self) -> int:
-        """How many units a full file has; a blank follows."""
+        """The number of units in a full file; a blank follows them."""
         return max(self.log.file_size - BLANK_SIZE_MIN, 0) // UNIT_SIZE
 
     def units(self) -> Iterator[tuple[int, bytes]]:
-        """Every place of the log up to its end where a unit has to be, and its bytes."""
+        """Yield every position of the log that must hold a unit up to its end, with its bytes."""
         for start in self.log.starts:
             path = self.log.path(start)
             last = min(start + self.units_per_file * UNIT_SIZE, self.end)
@@ -156,11 +156,11 @@ class TimerFiles:
                     yield begin + at, data[at:at + UNIT_SIZE]
 
     def is_unsure(self, position: int) -> bool:
-        """Whether a broker may be writing the unit here."""
+        """Whether a broker may still be writing the unit at this position."""
         return self._is_running and position + UNIT_SIZE >= self.end
 
     def next_position(self, end: int) -> int:
-        """The position of the unit after the one that ends here."""
+        """Return the position of the unit after the one that ends at ``end``."""
         start = self.log.start_of(end)
         if start is None or end - start < self.units_per_file * UNIT_SIZE:
             return end

@@ -1,7 +1,8 @@
 """``twistmq store dump --view timers``: the messages that wait for their time, the next one first.
 
-Those in slots that are not delivered yet, and behind them those that are stored but not entered.
-``offset`` is a message's place in the commit log: ``dump --offset`` shows it whole.
+The list holds the messages in slots that are not delivered yet, and also messages that are stored
+but not entered. ``offset`` is a message's place in the commit log: ``dump --offset`` shows the
+whole message.
 
 Source: TimerMessageStore @5.3.3.
 """
@@ -26,22 +27,22 @@ __all__ = ["timer_rows", "timer_text"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Entry:
-    """A message that waits."""
+    """A message that waits for its time."""
 
-    #: When its slot is delivered, Unix ms; of one that is not entered, when it is due.
+    #: When its slot is delivered, Unix ms; for a message that is not entered, when it is due.
     slot_ms: int
-    #: Place in the commit log.
+    #: The position in the commit log.
     place: int
-    #: Place in the timer log; None: not entered.
+    #: The position in the timer log; None if the message is not entered.
     position: int | None = None
     is_rolled: bool = False
 
 
 def timer_rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[dict[str, Any]]:
-    """List messages that wait.
+    """List the messages that wait.
 
-    :param wanted: topic and queue are those they go to, the times those they are due at.
-    :param report: takes units that do not lead to a message.
+    :param wanted: topic and queue select by the real ones, times select by the time of delivery.
+    :param report: receives units that do not lead to a message.
     """
     files = TimerFiles(store)
     waiting = _Waiting(files, store, report)
@@ -58,11 +59,11 @@ def timer_rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[di
 
 
 class _Waiting:
-    """The waiting messages of a store, and those that are taken back."""
+    """The waiting messages of a store, and the keys of recalled messages."""
 
     def __init__(self, files: TimerFiles, store: StoreFiles, report: Report) -> None:
         self.entries: list[_Entry] = []
-        #: The messages that are taken back, as named by the messages that do it.
+        #: The keys of recalled messages, as the recall messages name them.
         self.taken_back: set[str] = set()
         self._files = files
         self._store = store
@@ -93,7 +94,7 @@ class _Waiting:
     def _look_behind(self, begin: int) -> None:
         """Look for messages that are not entered yet.
 
-        :param begin: where the record behind the last one that is entered starts.
+        :param begin: the start of the record after the last one that is entered.
         """
         entered = self._files.checkpoint.last_timer_queue_offset
         for place, message in LogWalk(self._store, self._report).records(begin):
@@ -104,14 +105,14 @@ class _Waiting:
                 self.entries.append(_Entry(_due_ms(properties) or 0, place))
 
     def _take_back(self, properties: Mapping[str, str]) -> bool:
-        """Note what a message takes back; :returns: whether it does."""
+        """Note which message a message recalls; :returns: whether it recalls one."""
         key = properties.get(names.TIMER_DEL_UNIQKEY)
         if key is not None:
             self.taken_back.add(key)
         return key is not None
 
     def message(self, entry: _Entry) -> StoredMessage | None:
-        """The message of an entry; any other record at its place is reported."""
+        """Return the message of an entry; any other record at its place is reported."""
         found = self._store.look(entry.place)
         if isinstance(found, StoredMessage) and found.topic == TIMER_TOPIC:
             return found
@@ -155,7 +156,7 @@ def _is_wanted(wanted: Wanted, row: Mapping[str, Any], properties: dict[str, str
 
 
 def timer_text(row: Mapping[str, Any]) -> str:
-    """One line of a row."""
+    """Format a row as a line of text."""
     due = "never due" if row["due"] is None else f"due {time_text(row['due'])}"
     shown = [due, f"{row['topic']}-{row['queue']}", row["state"],
              f"stored {time_text(row['storeTime'])}", f"at {row['offset']}"]

@@ -1,7 +1,8 @@
-"""The timer log: units one after the other, in files of equal length below ``timerlog``.
+"""The timer log: units one after another, in files of equal length in the folder ``timerlog``.
 
-No unit lies in two files. Bytes go to the kernel at once, and are made durable with the check
-point. Behind the last unit all is zeros: Apache's broker goes on after the last unit it finds.
+A unit never spans two files. Bytes are passed to the kernel at once and are made durable together
+with the check point. All bytes after the last unit are zeros, because Apache's broker continues
+after the last unit that it finds.
 
 Source: TimerLog, MappedFileQueue.deleteExpiredFileByOffsetForTimerLog @5.3.3.
 """
@@ -26,16 +27,16 @@ from twistmq.plugins.timer.log_unit import (
 
 __all__ = ["TimerLog"]
 
-#: Files that stay open: waiting messages are looked up all over the log.
+#: The number of files that stay open, since waiting messages are looked up all over the log.
 _OPEN_FILES_MAX: Final = 64
-#: Bytes of units that a scan reads at once.
+#: The number of bytes of units that a scan reads at once.
 _SCAN_SIZE: Final = UNIT_SIZE * 4096
 
 
 class TimerLog:
     """The files of one timer log.
 
-    :param file_size: bytes of each file.
+    :param file_size: the size of each file, in bytes.
     """
 
     def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
@@ -43,13 +44,13 @@ class TimerLog:
         self.file_size = file_size
         #: Start positions of the files, ascending.
         self.starts: list[int] = []
-        #: Where the next unit goes.
+        #: The position of the next unit.
         self.end = 0
         self._io = io
         self._files = OpenFiles(io, _OPEN_FILES_MAX)
         self._synced_end = 0
         self._directory_changed = False
-        #: (position, bytes) of writes that failed and may have left something.
+        #: (position, size in bytes) of writes that failed and may have left data.
         self._failed: list[tuple[int, int]] = []
 
     @property
@@ -70,17 +71,17 @@ class TimerLog:
     # --- writing
 
     def next_position(self, position: int) -> int:
-        """The position of the unit after the one that ends at ``position``."""
+        """Return the position of the unit after the one that ends at ``position``."""
         room = self.file_size - position % self.file_size
         return position if room >= UNIT_SIZE + BLANK_SIZE_MIN else position + room
 
     def write(self, units: Iterable[tuple[int, LogUnit]]) -> None:
-        """Write units at the end, all or none.
+        """Write units at the end: either all of them or none.
 
-        :param units: each with its position: of the first ``next_position(end)``, of each other
-            that after the one before it.
-        :raises StoreFull: when the disk is full; the log is as before.
-        :raises StoreError: when the disk fails; the log is as before.
+        :param units: each unit with its position. The position of the first one is
+            ``next_position(end)``; the position of each other one follows from the unit before it.
+        :raises StoreFull: when the disk is full; the log stays as it was.
+        :raises StoreError: when the disk fails; the log stays as it was.
         """
         done: list[tuple[int, int]] = []
         try:
@@ -99,7 +100,7 @@ class TimerLog:
             self.end = sum(done[-1])
 
     def _chunks(self, units: Iterable[tuple[int, LogUnit]]) -> Iterator[tuple[int, bytes]]:
-        """The bytes to write and their places, a piece for each file."""
+        """Yield the bytes to write and their positions, one piece for each file."""
         begin, chunk = self.end, bytearray()
         for position, unit in units:
             end = begin + len(chunk)
@@ -121,18 +122,18 @@ class TimerLog:
         return file
 
     def _erase_failed(self) -> None:
-        """Make zeros of what failed writes left: a scan must not take it for units."""
+        """Overwrite the remains of failed writes with zeros, so that no scan finds units there."""
         for position, size in self._failed:
             start = position - position % self.file_size
             if self.starts and start <= self.starts[-1]:
-                # Where there is no room for zeros, nothing was written either.
+                # If the disk has no room for the zeros, nothing was written there either.
                 with suppress(StoreFull):
                     self._files.open(segment_path(self.directory, start)).write_at(
                         position - start, bytes(size))
         self._failed.clear()
 
     def sync_job(self) -> Callable[[], None]:
-        """Make the job that makes durable what is written up to now; run it on a thread."""
+        """Make the job that makes all written bytes durable; run it on a thread."""
         first = self._synced_end - self._synced_end % self.file_size
         paths = [segment_path(self.directory, start) for start in self.starts
                  if first <= start < self.end]
@@ -156,7 +157,7 @@ class TimerLog:
     # --- reading
 
     def unit(self, position: int) -> LogUnit | None:
-        """Read the unit at a position; None at a position without one."""
+        """Read the unit at a position; None if the position does not have one."""
         start = position - position % self.file_size
         if not self.begin <= position <= self.end - UNIT_SIZE:
             return None
@@ -165,9 +166,9 @@ class TimerLog:
         return decode_unit(data)
 
     def units(self, position: int, end: int) -> Iterator[tuple[int, LogUnit]]:
-        """Read units in their order, from one of them to the first place without one.
+        """Read units in order, from a given one to the first position that does not have one.
 
-        :param end: no unit from here on is read.
+        :param end: units at or after this position are not read.
         """
         while position < end and self.starts and position <= self.starts[-1] + self.file_size:
             start = position - position % self.file_size
@@ -201,7 +202,7 @@ class TimerLog:
     # --- cutting and closing
 
     def truncate(self, end: int) -> None:
-        """End the log here, durably: bytes behind become zeros, files behind are removed."""
+        """Make the log end here, durably: later bytes become zeros, and later files are removed."""
         removed = False
         while self.starts and self.starts[-1] >= end and self.starts[-1] > 0:
             path = segment_path(self.directory, self.starts.pop())
@@ -218,18 +219,18 @@ class TimerLog:
         self.resume(end)
 
     def resume(self, end: int) -> None:
-        """Go on here: the log is durable up to this place, and zeros are behind."""
+        """Continue here: the log is durable up to this position, and only zeros follow."""
         self.end = self._synced_end = end
 
     def drop_first(self) -> None:
-        """Remove the first file, which is not the last."""
+        """Remove the first file, which must not be the last one."""
         assert len(self.starts) > 1, self.starts
         path = segment_path(self.directory, self.starts.pop(0))
         self._files.close(path)
         self._io.remove(path)
 
     def last_unit_of_first_file(self) -> LogUnit | None:
-        """The last unit that lies in the first file, where that is not the last file."""
+        """Return the last unit of the first file, unless that is also the last file."""
         count = (self.file_size - BLANK_SIZE_MIN) // UNIT_SIZE
         return self.unit(self.begin + (count - 1) * UNIT_SIZE) if len(self.starts) > 1 else None
 

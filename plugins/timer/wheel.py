@@ -1,9 +1,9 @@
-"""The timer wheel: a slot for each tick of two weeks, which says where its units begin and end.
+"""The timer wheel: one slot per tick of two weeks, which points to the units of that tick.
 
-The file ``timerwheel`` has 1,209,600 slots of 32 bytes; the slot of a time is the one at its number
-of ticks modulo that. Nearly all are empty, so that only slots with something to come are kept in
-memory, and only changed ones are written. The old content of a slot stays in the file until its
-turn comes again; the time in it tells.
+The file ``timerwheel`` has 1,209,600 slots of 32 bytes. The number of a time's slot is its number
+of ticks modulo the number of slots. Nearly all slots are empty, so only the slots that still have
+to be delivered are kept in memory, and only changed slots are written. The old content of a slot
+stays in the file until the slot is used again; the time in the slot shows whether it is old.
 
 Source: TimerWheel, Slot, TimerMessageStore @5.3.3.
 """
@@ -26,21 +26,21 @@ __all__ = ["RING_SLOTS", "SLOTS_TOTAL", "SLOT_FIELD_POSITIONS", "SLOT_SIZE", "WH
 #: Name, format and meaning of each field.
 SLOT_LAYOUT: Final = (
     ("time", "q", "in ticks since 1970"),
-    ("first", "q", "place in the timer log of the slot's first unit"),
-    ("last", "q", "place of its last one, from where the chain begins"),
-    ("count", "i", "messages, less those that are taken back"),
+    ("first", "q", "position in the timer log of the slot's first unit"),
+    ("last", "q", "position of the slot's last unit, where the chain begins"),
+    ("count", "i", "messages, minus the recalled ones"),
     ("magic", "i", "0"),
 )
 _SLOT: Final = struct.Struct(">" + "".join(form for _, form, _ in SLOT_LAYOUT))
-#: By name of a field: where it is in a slot, in bytes.
+#: The position of each field in a slot by the field's name, in bytes.
 SLOT_FIELD_POSITIONS: Final = field_positions(SLOT_LAYOUT)
 
 SLOT_SIZE: Final = 32
-#: How far messages may be ahead or behind: a week of seconds, whatever a tick is.
+#: How far messages may be ahead or late: a week of seconds, however long a tick is.
 SLOTS_TOTAL: Final = 7 * 86_400
 RING_SLOTS: Final = 2 * SLOTS_TOTAL
 WHEEL_SIZE: Final = RING_SLOTS * SLOT_SIZE
-#: Bytes of the file that are looked at together; most of them are zeros.
+#: The number of bytes of the file that are looked at together; most of them are zeros.
 _CHUNK_SIZE: Final = 128 * 1024
 
 assert _SLOT.size == SLOT_SIZE
@@ -54,17 +54,17 @@ class Slot:
 
     first: int
     last: int
-    #: Messages less those that are taken back: below zero when that is all there is.
+    #: Messages minus recalled ones: below zero if the slot has only units that recall.
     count: int
     magic: int = 0
 
 
 def decode_slots(data: bytes, number: int) -> Iterator[tuple[int, int, Slot]]:
-    """Read slots that are not zeros.
+    """Read the slots that are not zeros.
 
     :param data: whole slots of the file.
-    :param number: of the first one.
-    :returns: number, time in ticks and slot of each.
+    :param number: the number of the first slot.
+    :returns: the number, the time in ticks and the slot of each.
     """
     for index, (ticks, first, last, count, magic) in enumerate(_SLOT.iter_unpack(data), number):
         if ticks:
@@ -72,15 +72,15 @@ def decode_slots(data: bytes, number: int) -> Iterator[tuple[int, int, Slot]]:
 
 
 class TimerWheel:
-    """The slots that still have to come, and the file.
+    """The slots that still have to be delivered, and the file.
 
-    :param tick_ms: timerPrecisionMs.
+    :param tick_ms: the tick that timerPrecisionMs sets.
     """
 
     def __init__(self, io: IStoreIO, path: str, tick_ms: int) -> None:
         self.path = path
         self.tick_ms = tick_ms
-        #: By their time, Unix ms.
+        #: The slots by their time, Unix ms.
         self.slots: dict[int, Slot] = {}
         #: The sum of the slots' counts.
         self.count = 0
@@ -91,9 +91,9 @@ class TimerWheel:
         self._is_named = False
 
     def load(self, from_ms: int) -> None:
-        """Take over the slots of a time on.
+        """Load the slots from a time on.
 
-        :raises StoreDamaged: when the file has another length.
+        :raises StoreDamaged: when the file has the wrong length.
         """
         if not self._io.exists(self.path):
             return
@@ -114,27 +114,27 @@ class TimerWheel:
                 if data.count(0) == len(data):
                     continue
                 for number, ticks, slot in decode_slots(data, begin // SLOT_SIZE):
-                    # A time that belongs to another slot was never written by a broker.
+                    # A time that belongs to another slot was not written by a broker.
                     if ticks > 0 and ticks % RING_SLOTS == number:
                         yield ticks * self.tick_ms, slot
         finally:
             file.close()
 
     def forget(self) -> None:
-        """Forget all slots, before they are built again; the others become zeros."""
+        """Forget all slots before they are built again; slots that stay unused become zeros."""
         self._changed.update(self.slots)
         self.slots.clear()
         self._times.clear()
         self.count = 0
 
     def floor_ms(self, time_ms: int) -> int:
-        """The tick that a time belongs to, Unix ms."""
+        """Return the tick that a time belongs to, Unix ms."""
         return time_ms - time_ms % self.tick_ms
 
     # --- slots
 
     def add(self, position: int, unit: LogUnit) -> None:
-        """Enter a unit that is in the timer log now."""
+        """Enter a unit that has been written to the timer log."""
         time_ms = self.floor_ms(unit.slot_ms)
         slot = self.slots.get(time_ms)
         change = unit.change
@@ -152,18 +152,18 @@ class TimerWheel:
         heappush(self._times, time_ms)
 
     def last_position(self, time_ms: int) -> int:
-        """The position in the timer log at which the chain of a time begins."""
+        """Return the position in the timer log at which the chain of a time begins."""
         slot = self.slots.get(time_ms)
         return NO_POSITION if slot is None else slot.last
 
     def waiting(self, time_ms: int) -> int:
-        """How many messages wait for a time."""
+        """Return the number of messages that wait for a time."""
         slot = self.slots.get(self.floor_ms(time_ms))
         return 0 if slot is None else max(slot.count, 0)
 
     @property
     def waiting_count(self) -> int:
-        """How many messages wait, as others are told: recalls of nothing do not count."""
+        """The number of waiting messages as it is reported, where excess recalls do not count."""
         return max(self.count, 0)
 
     @property
@@ -172,7 +172,7 @@ class TimerWheel:
         return self._times[0] if self._times else None
 
     def finish(self, time_ms: int) -> None:
-        """Forget the first slot: all that it had is delivered."""
+        """Forget the first slot, since all of its messages are delivered."""
         assert heappop(self._times) == time_ms
         self.count -= self.slots.pop(time_ms).count
         self._changed.discard(time_ms)
@@ -185,16 +185,16 @@ class TimerWheel:
         return bool(self._changed)
 
     def write_job(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Make the job that writes what changed, durably; run it on a thread.
+        """Make the job that writes the changed slots durably; run it on a thread.
 
-        :returns: the job, and what is to be called when it failed.
+        :returns: the job, and a function to call when the job failed.
         """
         changed, self._changed = self._changed, set()
         found = {self._position(time_ms): self._encoded(time_ms)
                  for time_ms in changed if time_ms in self.slots}
         forgotten = changed - self.slots.keys()
         if forgotten:
-            # Left in the file, they would lead to whatever units come to be where theirs were.
+            # Slots left in the file would point to units that are later written at these positions.
             taken = {self._position(time_ms) for time_ms in self.slots}
             found |= {position: bytes(SLOT_SIZE)
                       for position in map(self._position, forgotten) if position not in taken}
@@ -218,7 +218,7 @@ class TimerWheel:
         return write, lambda: self._changed.update(changed)
 
     def _position(self, time_ms: int) -> int:
-        """The position of a slot in the file, in bytes."""
+        """Return the position of a slot in the file, in bytes."""
         return time_ms // self.tick_ms % RING_SLOTS * SLOT_SIZE
 
     def _encoded(self, time_ms: int) -> bytes:
@@ -227,7 +227,7 @@ class TimerWheel:
 
 
 def _joined(writes: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Make one write of those that follow each other."""
+    """Join writes that follow each other into one write."""
     begin, data = writes[0][0], bytearray()
     for position, piece in writes:
         if position != begin + len(data):

@@ -1,1 +1,1 @@
-"""Looking at a store's files from outside: ``twistmq store check`` and ``twistmq store dump``."""
+"""Inspecting a store's files from outside: ``twistmq store check`` and ``twistmq store dump``."""

@@ -1,6 +1,6 @@
-"""Batch queues against the log: each record has its entry, and each entry its record.
+"""Compares batch queues with the log: each record has its entry, and each entry its record.
 
-Entries and records of a queue are in the same order, so both are read side by side, once.
+The entries and the records of a queue are in the same order, so both are read side by side, once.
 
 Source: BatchConsumeQueue, SendMessageProcessor.sendBatchMessage @5.3.3.
 """
@@ -22,23 +22,23 @@ from twistmq.protocol.record import SYS_INNER_BATCH, StoredMessage
 __all__ = ["BatchCheck"]
 
 Entry = tuple[int, int, int, int, int, int, int, int]
-#: Fields of an entry that say the same as its record, and where they are, in bytes.
+#: The fields of an entry that must agree with its record, and their positions, in bytes.
 _FIELDS = (("size", 8), ("tag's code", 12), ("store time", 20), ("queue offset", 28),
            ("number of messages", 36))
 
 
 @dataclass(slots=True)
 class _Queue:
-    """One queue as it was when the check began. Entries are counted from the files' first ever."""
+    """One queue as it was when the check began. Entries are numbered from the first file ever."""
 
     topic: str
     queue_id: int
     files: Segments
     begin: int
     end: int
-    #: Entries before this one were looked at.
+    #: Entries before this one have been checked.
     cursor: int = 0
-    #: Whether an entry was its record's.
+    #: Whether an entry has matched its record.
     matched: bool = False
 
     def entry(self, number: int) -> Entry | None:
@@ -49,14 +49,14 @@ class _Queue:
         return BATCH_ENTRY.unpack(data) if len(data) == BATCH_ENTRY_SIZE else None
 
     def place(self, number: int) -> tuple[Path, int]:
-        """File and byte of an entry."""
+        """Return the file of an entry, and its position in the file."""
         return self.files.locate(number * BATCH_ENTRY_SIZE)
 
 
 class BatchCheck:
     """Checks every batch queue while the log is walked.
 
-    Make it before the log's end is asked for: then all its entries have their records.
+    Create it before the end of the log is determined, so that all its entries have their records.
     """
 
     def __init__(self, store: StoreFiles, report: Report) -> None:
@@ -70,7 +70,7 @@ class BatchCheck:
             self._queues[key] = _Queue(*key, files, begin, max(begin, end), begin)
 
     def start(self) -> None:
-        """Pass the entries of records that are not in the log any more."""
+        """Skip the entries of records that are no longer in the log."""
         for queue in self._queues.values():
             self._report.counts["queues"] += 1
             self._report.counts["queue entries"] += queue.end - queue.begin
@@ -83,10 +83,10 @@ class BatchCheck:
     def record(
         self, place: int, message: StoredMessage, properties: dict[str, str]
     ) -> str | None:
-        """Check that a record has its entry; records come in the order of the log.
+        """Check that a record has its entry; records arrive in the order of the log.
 
-        :returns: what there is where its entry should be, which the caller judges; None when all
-            is said.
+        :returns: a description of what is in place of its entry, for the caller to judge; None when
+            there is nothing more to report.
         """
         if message.sys_flag & SYS_INNER_BATCH:
             self._check_inner(place, message, properties)
@@ -104,22 +104,22 @@ class BatchCheck:
         elif queue.matched or entry[4] > message.queue_offset:
             return f"the entry of the record at {entry[0]}"
         else:
-            # Its topic was deleted and made again: the entry is a newer message's.
+            # The topic was deleted and created again: the entry belongs to a newer message.
             self._report.counts["records of deleted queues"] += 1
         return None
 
     def has(self, topic: str, queue_id: int) -> bool:
-        """Whether there is such a batch queue."""
+        """Return whether there is such a batch queue."""
         return (topic, queue_id) in self._queues
 
     def finish(self) -> None:
-        """Look at the entries no record was found for."""
+        """Check the entries for which no record was found."""
         for queue in self._queues.values():
             while queue.cursor < queue.end:
                 self._pass(queue)
 
     def _check_inner(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
-        """Compare what an inner batch says of itself with its body."""
+        """Compare the properties of an inner batch with its body."""
         try:
             count = str(len(decode_batch(message.body)))
         except MessageIllegal as error:
@@ -135,7 +135,7 @@ class BatchCheck:
     def _compare(
         self, queue: _Queue, entry: Entry, message: StoredMessage, properties: dict[str, str]
     ) -> None:
-        """Compare an entry with the record it stands for."""
+        """Compare an entry with its record."""
         count = 1
         if message.sys_flag & SYS_INNER_BATCH and properties.get(INNER_NUM, "").isdecimal():
             count = int(properties[INNER_NUM])
@@ -148,7 +148,7 @@ class BatchCheck:
                                      str(found))
 
     def _pass(self, queue: _Queue) -> None:
-        """Look at an entry that no record of the walk belongs to."""
+        """Check an entry to which no record of the walk belongs."""
         entry = queue.entry(queue.cursor)
         path, position = queue.place(queue.cursor)
         queue.cursor += 1

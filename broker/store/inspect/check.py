@@ -1,4 +1,4 @@
-"""``twistmq store check``: everything in a store that can be compared with something else is.
+"""``twistmq store check``: compares all parts of a store with each other.
 
 Source: CommitLog, ConsumeQueue, IndexFile, StoreCheckpoint, ConfigManager @5.3.3.
 """
@@ -27,24 +27,27 @@ from twistmq.protocol.topic_names import can_be_directory
 
 __all__ = ["KERNEL_TABLES", "StoreCheck"]
 
-#: Times in the checkpoint and where they are, in bytes. The two offsets behind them are a slave's
-#: knowledge of its master and may be ahead of its own data.
+#: The times in the checkpoint and their positions, in bytes. The two offsets after them describe a
+#: slave's master and may be ahead of the slave's own data.
 _TIMES: Final = (("physic_msg_timestamp", 0), ("logics_msg_timestamp", 8),
                  ("index_msg_timestamp", 16))
-#: The rows every summary begins with.
+#: The rows with which every summary begins.
 _COUNTED: Final = ("commit-log files", "records", "queues", "queue files", "queue entries",
                    "index files", "index items", "configuration files")
 
 
 def _decode_topics(data: bytes) -> None:
-    """:raises WireError: when these are not topics, or one cannot have a queue's folder."""
+    """Decode a table of topics.
+
+    :raises WireError: when the data is not a table of topics, or a topic cannot name a folder.
+    """
     table = TopicConfigSerializeWrapper.decode_saved(data).topic_config_table
     for name, config in table.items():
         if name != config.topic_name or not can_be_directory(name):
             raise WireError(f"{name[:200]!r} is not a valid topic")
 
 
-#: How the tables of the kernel are read.
+#: The decoders of the tables of the kernel.
 KERNEL_TABLES: Final[dict[str, Callable[[bytes], object]]] = {
     "topics.json": _decode_topics,
     "subscriptionGroup.json": SubscriptionGroupWrapper.decode_saved,
@@ -56,9 +59,9 @@ KERNEL_TABLES: Final[dict[str, Callable[[bytes], object]]] = {
 class StoreCheck:
     """One check of a store.
 
-    :param report: takes what disagrees.
-    :param index_slots: slots of each index file; None: found out.
-    :param plugins: what plugins keep in a store.
+    :param report: receives the disagreements.
+    :param index_slots: the number of slots of each index file; with None it is determined.
+    :param plugins: the files that plugins keep in a store.
     """
 
     def __init__(
@@ -67,12 +70,13 @@ class StoreCheck:
     ) -> None:
         self._store = store
         self._report = report
-        # The order matters: what is known of the log must not be older than what points into it.
+        # The order matters: the known state of the log must not be older than the data that points
+        # into it.
         self._checkpoint = self._load_checkpoint()
         self._queues = QueueCheck(store, report, self._checkpoint.logics_msg_timestamp)
         self._index = IndexCheck(store, report, index_slots, self._advance_items)
         self._plugins = [IsolatedCheck(files, store, report) for files in plugins]
-        #: How tables of ``config`` are read, by the name of the file.
+        #: The decoders of the tables in ``config``, by file name.
         self._tables: dict[str, Callable[[bytes], object]] = dict(KERNEL_TABLES)
         for files in plugins:
             self._tables.update(files.tables)
@@ -82,11 +86,11 @@ class StoreCheck:
     def run(self, advance: Callable[[int], object] = int) -> None:
         """Check everything.
 
-        :param advance: told of progress, ``length`` in all.
+        :param advance: called with the progress, ``length`` in all.
         """
         self._advance = advance
         for name in _COUNTED:
-            # Put in order; those of the queues' snapshot are there already.
+            # Set the order of the rows; the queues' snapshot has already created some of them.
             self._report.counts[name] = self._report.counts.pop(name, 0)
         self._check_config()
         self._index.check_structure()
@@ -121,17 +125,18 @@ class StoreCheck:
             return Checkpoint()
 
     def _check_checkpoint(self, newest_ms: int) -> None:
-        """Report times that are ahead of the newest record; without any, nothing can be said."""
+        """Report times that are later than the newest record; without records nothing can be
+        compared."""
         path = self._store.root / "checkpoint"
         for name, position in _TIMES:
             value = getattr(self._checkpoint, name)
             if 0 <= newest_ms < value:
                 self._report.problem(
-                    path, position, f"{name} not behind the newest record's time, {newest_ms}",
+                    path, position, f"{name} not after the newest record's time, {newest_ms}",
                     str(value))
 
     def _check_config(self) -> None:
-        """Report files of ``config`` that a broker does not read."""
+        """Report files in ``config`` that a broker cannot read."""
         directory = self._store.root / "config"
         for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
             decode = self._tables.get(path.name)

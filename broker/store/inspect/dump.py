@@ -1,8 +1,8 @@
-"""``twistmq store dump``: which records, and what is shown of each.
+"""``twistmq store dump``: selecting the records to show, and formatting them.
 
-With a key the index is asked, and only what is not in it yet is read; without an index, or without
-a topic, the whole log is. Bodies are shown as they are stored: a compressed one is not unpacked.
-Of an inner batch its messages are shown, each with the offset that is its own.
+With a key, the index is searched, and only records that are not in it yet are read from the log;
+without an index or a topic, the whole log is read. Bodies are shown as they are stored: compressed
+ones are not decompressed. For an inner batch, its messages are shown, each with its own offset.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from twistmq.protocol.record import SYS_INNER_BATCH, StoredMessage, host_text
 
 __all__ = ["Wanted", "as_json", "as_text", "escaped", "find_records", "time_text"]
 
-#: How far store times of neighbours in the log may be out of order, ms: two clocks' difference.
+#: The maximum disorder of store times of neighbouring records, in ms: the difference between two
+#: clocks.
 _DISORDER_MS: Final = 60_000
-#: How much an item's time leaves out, ms.
+#: The resolution of the time in an index item, in ms.
 _ITEM_TIME_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The condition for a record to be shown; None: anything."""
+    """The conditions for a record to be shown; None matches everything."""
 
     topic: str | None = None
     queue_id: int | None = None
-    #: Store times in ms, both included.
+    #: The first and the last store time, in ms.
     begin_ms: int | None = None
     end_ms: int | None = None
-    #: UNIQ_KEY or one of KEYS.
+    #: The UNIQ_KEY or one of the KEYS.
     key: str | None = None
-    #: Place in the commit log.
+    #: The offset in the commit log.
     place: int | None = None
 
     def is_in_time(self, store_ms: int, tolerance_ms: int = 0) -> bool:
-        """Whether a store time is in the span."""
+        """Return whether a store time is in the range."""
         return (self.begin_ms is None or store_ms >= self.begin_ms - tolerance_ms) and (
             self.end_ms is None or store_ms <= self.end_ms + tolerance_ms)
 
     def matches(self, message: StoredMessage) -> bool:
-        """Whether a record is wanted."""
+        """Return whether a record matches the conditions."""
         return (
             (self.topic is None or message.topic == self.topic)
             and (self.queue_id is None or message.queue_id == self.queue_id)
@@ -72,10 +73,10 @@ def find_records(
 ) -> Iterator[tuple[int, StoredMessage]]:
     """Find records in the order of the log.
 
-    :param report: takes what cannot be read.
-    :param index_slots: slots of each index file; None: found out.
-    :param advance: told how many bytes of the log were passed.
-    :returns: (place in the log, record).
+    :param report: receives the errors of records that cannot be read.
+    :param index_slots: the number of slots of each index file; with None it is determined.
+    :param advance: called with the number of bytes of the log that were processed.
+    :returns: (commit-log offset, record).
     """
     if wanted.place is not None:
         found = store.look(wanted.place)
@@ -103,14 +104,14 @@ def find_records(
 
 
 def _places(views: list[IndexView], wanted: Wanted, topic: str, key: str) -> set[int]:
-    """Places of records the index knows for a key, or for one with its hash."""
+    """Return the commit-log offsets that the index has for a key, or for the same hash."""
     code = key_hash(topic, key)
     return {place for view in views
             for place in view.find(code, lambda ms: wanted.is_in_time(ms, _ITEM_TIME_MS))}
 
 
 def _behind(store: StoreFiles, place: int) -> int:
-    """The offset behind the last record in the index."""
+    """Return the offset after the last record in the index."""
     message = store.look(place)
     if place >= store.log_begin and isinstance(message, StoredMessage):
         return place + message.size
@@ -118,9 +119,10 @@ def _behind(store: StoreFiles, place: int) -> int:
 
 
 def _may_match(store: StoreFiles, wanted: Wanted, start: int) -> bool:
-    """Whether a file may hold records of the span of time, by the first record of it and the next.
+    """Return whether a file may contain records of the time range.
 
-    A file whose times cannot be read is wanted.
+    This is determined from the first record of the file and of the next one. A file whose times
+    cannot be read may match.
     """
     first = _first_time(store, start)
     if wanted.end_ms is not None and first is not None and first > wanted.end_ms + _DISORDER_MS:
@@ -131,7 +133,7 @@ def _may_match(store: StoreFiles, wanted: Wanted, start: int) -> bool:
 
 
 def _first_time(store: StoreFiles, start: int) -> int | None:
-    """Store time in ms of a file's first record."""
+    """Return the store time of the first record of a file, in ms."""
     message = store.look(start) if start < store.log_end else ""
     return message.store_timestamp if isinstance(message, StoredMessage) else None
 
@@ -139,9 +141,11 @@ def _first_time(store: StoreFiles, start: int) -> int | None:
 def as_json(
     place: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
 ) -> str:
-    """One object on one line; ``body`` is text, ``bodyBase64`` what is not UTF-8.
+    """Format a record as one JSON object on one line.
 
-    :param unit: what the record's queue entry has besides.
+    ``body`` contains a text; ``bodyBase64`` contains a body that is not UTF-8.
+
+    :param unit: the extension unit of the record's queue entry.
     """
     properties = message.properties_map()
     shown: dict[str, Any] = {
@@ -178,7 +182,8 @@ def as_json(
 def as_text(
     place: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
 ) -> str:
-    """A line of places, one of properties and one of the unit if there are any, and the body."""
+    """Format a record: a line of offsets, one of properties and one of the unit if it has any, and
+    the body."""
     properties = message.properties_map()
     named = [f"{place}", f"{escaped(message.topic)}-{message.queue_id}@{message.queue_offset}",
              f"stored {time_text(message.store_timestamp)}",
@@ -206,7 +211,7 @@ def as_text(
 
 
 def _inner_messages(message: StoredMessage) -> list[tuple[int, bytes, str]]:
-    """(flag, body, properties) of each message of an inner batch; none of another record."""
+    """Return (flag, body, properties) of each message of an inner batch; else an empty list."""
     if not message.sys_flag & SYS_INNER_BATCH:
         return []
     try:
@@ -246,7 +251,7 @@ def _text(body: bytes) -> str | None:
 
 
 def time_text(ms: int) -> str:
-    """A time in UTC, to the millisecond; the number where no calendar reaches."""
+    """Format a time in UTC, to the millisecond; as a number where it is beyond the calendar."""
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
     except (ValueError, OverflowError, OSError):

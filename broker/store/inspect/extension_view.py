@@ -1,4 +1,4 @@
-"""The extensions of a store's queues, read from outside: what entries point at, and how it lies.
+"""Read-only access to the extensions of a store's queues: single units, and the whole files.
 
 Source: ConsumeQueueExt @5.3.3.
 """
@@ -24,12 +24,12 @@ from twistmq.protocol.record import StoredMessage
 __all__ = ["ExtensionView", "UnitFinder"]
 
 Key = tuple[str, int]
-#: Bytes read at a time when units are counted.
+#: The number of bytes read at a time when units are counted.
 _CHUNK_SIZE: Final = 1 << 16
 
 
 class ExtensionView:
-    """All extensions, with the files they had when this was made."""
+    """All extensions, with the files that existed when this object was created."""
 
     def __init__(self, store: StoreFiles) -> None:
         self._segments = store.queue_segments("consumequeue_ext")
@@ -38,7 +38,7 @@ class ExtensionView:
         return bool(self._segments)
 
     def unit(self, key: Key, address: int) -> ExtensionUnit | None:
-        """Read the unit of an address of a queue; None when there is no whole one."""
+        """Read the unit at an address of a queue; None when there is no whole one."""
         files = self._segments.get(key)
         if files is None:
             return None
@@ -48,14 +48,14 @@ class ExtensionView:
         return ExtensionUnit.decode(files.cached(place, size) if size > 0 else data)
 
     def locate(self, key: Key, address: int) -> tuple[Path, int] | None:
-        """The file and the byte in it an address stands for; None for a queue without files."""
+        """Return the file of an address and the position in it; None for a queue without files."""
         files = self._segments.get(key)
         return None if files is None else files.locate(place_of(address))
 
     def check(self, report: Report, running: bool) -> None:
-        """Report what keeps the files from being read from their beginning to their end.
+        """Report faults that prevent reading the files from beginning to end.
 
-        :param running: the newest unit may be half written.
+        :param running: the newest unit may be incomplete.
         """
         for files in self._segments.values():
             for starts in files.missing():
@@ -72,7 +72,7 @@ class ExtensionView:
                 self._check_file(files, start, report, running and is_last)
 
     def _check_file(self, files: Segments, start: int, report: Report, unsure: bool) -> None:
-        """Follow the sizes of units, as Apache's broker does when it starts."""
+        """Follow the sizes of units, as Apache's broker does at its start."""
         at, data, data_at = 0, b"", 0
         while at + 2 <= files.file_size:
             if at + UNIT_SIZE_MAX > data_at + len(data) and data_at + len(data) < files.file_size:
@@ -97,7 +97,7 @@ class UnitFinder:
         self._queues = store.queue_segments() if self._view else {}
 
     def find(self, place: int, message: StoredMessage) -> ExtensionUnit | None:
-        """The unit of a record at a place of the log; or None."""
+        """Return the unit of a record at a commit-log offset; or None."""
         key = message.topic, message.queue_id
         files = self._queues.get(key)
         if files is None:

@@ -1,8 +1,9 @@
-"""Files of a store that are only read: no lock, no map, nothing made or changed.
+"""Read-only access to the files of a store: it takes no lock, uses no map and changes nothing.
 
-Plain reads, because a map of a file that its owner cuts kills the process, and looking at a hole
-through one takes room on some file systems. A file that its owner removes meanwhile reads as
-empty and is noted in ``gone``. Memory is bounded: some open files, some blocks.
+Plain reads are used because a map of a file that its owner truncates kills the process, and reading
+a hole through a map allocates disk space on some file systems. A file that its owner removes during
+the check reads as empty and is recorded in ``gone``. Memory is bounded by limits for open files and
+cached blocks.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from twistmq.broker.store.segment_files import segment_path
 __all__ = ["Reader", "Segments", "common_size", "is_number", "segment_sizes"]
 
 _OPEN_MAX: Final = 128
-#: Bytes of a block and how many are kept: 16 MB. A multiple of a queue entry's 20 bytes.
+#: The size of a block in bytes, and the number of blocks that are kept: 16 MB. The size is a
+#: multiple of the 20 bytes of a queue entry.
 _BLOCK_SIZE: Final = 8_000
 _BLOCKS_MAX: Final = 2_000
-#: Digits of a file's name, which is an offset: a Java long.
+#: The number of digits in a file's name, which is an offset: a Java long.
 _NAME_LENGTH: Final = 20
 _LONG_MAX: Final = 2**63 - 1
-#: Bytes read at a time when the end of what was written is looked for.
+#: The number of bytes read at a time when the end of the written data is searched for.
 _SCAN_SIZE: Final = 1 << 20
 
 
@@ -36,15 +38,15 @@ class Reader:
     """Reads files at positions, keeping few of them open."""
 
     def __init__(self) -> None:
-        #: Paths that were there once and are not any more.
+        #: Paths of files that have disappeared.
         self.gone: set[Path] = set()
-        #: Paths that are something else than regular files, and what each is: none is read.
+        #: Paths that are not regular files, with their kinds. They are not read.
         self.strange: dict[Path, str] = {}
         self._open: OrderedDict[Path, io.FileIO] = OrderedDict()
         self._blocks: OrderedDict[tuple[Path, int], bytes] = OrderedDict()
 
     def read(self, path: Path, position: int, size: int) -> bytes:
-        """Read a range; fewer bytes where the file ends.
+        """Read a range; returns fewer bytes where the file ends.
 
         :raises OSError: when the disk fails.
         """
@@ -59,7 +61,7 @@ class Reader:
         return b"".join(parts)
 
     def cached(self, path: Path, position: int, size: int) -> bytes:
-        """Read through a cache of blocks: for files that do not change and are read in turns."""
+        """Read through a cache of blocks, for files that do not change and are read alternately."""
         first, last = position // _BLOCK_SIZE, (position + size - 1) // _BLOCK_SIZE
         if first == last:
             at = position - first * _BLOCK_SIZE
@@ -69,7 +71,7 @@ class Reader:
         return joined[at : at + size]
 
     def written_end(self, path: Path) -> int:
-        """Position behind the last byte that is not zero; holes are not read."""
+        """Return the position after the last byte that is not zero; holes are not read."""
         for begin, end in reversed(list(self._extents(path))):
             while begin < end:
                 start = max(begin, end - _SCAN_SIZE)
@@ -80,11 +82,11 @@ class Reader:
         return 0
 
     def sizes(self, directory: Path) -> dict[int, int]:
-        """See :func:`segment_sizes`; what is not a regular file goes into ``strange``."""
+        """See :func:`segment_sizes`; files that are not regular are added to ``strange``."""
         return segment_sizes(directory, self.strange)
 
     def is_regular(self, path: Path) -> bool:
-        """Whether a path that is there is a regular file; another one goes into ``strange``."""
+        """Return whether an existing path is a regular file; if not, add it to ``strange``."""
         return not self._note_strange(path)
 
     def _note_strange(self, path: Path) -> bool:
@@ -133,7 +135,7 @@ class Reader:
         return block
 
     def _extents(self, path: Path) -> Iterator[tuple[int, int]]:
-        """Ranges of a file that may hold data: (begin, end)."""
+        """Yield the ranges of a file that may contain data: (begin, end)."""
         file = self._file(path)
         if file is None:
             return
@@ -145,17 +147,18 @@ class Reader:
                 position = file.seek(begin, os.SEEK_HOLE)
             except OSError as error:
                 if error.errno != errno.ENXIO:
-                    # Not that there is no data from here on: holes are not known here.
+                    # This error does not mean that there is no more data, but that holes are not
+                    # supported.
                     yield position, end
                 return
             yield begin, position
 
 
 class Segments:
-    """A directory of equally long files that together are one long file.
+    """A directory of equally long files that together form one long file.
 
-    :param sizes: length by start offset, as ``segment_sizes`` lists them.
-    :param file_size: length each file should have, bytes.
+    :param sizes: lengths by start offset, as ``segment_sizes`` returns them.
+    :param file_size: the length that each file should have, in bytes.
     """
 
     def __init__(
@@ -169,39 +172,39 @@ class Segments:
         self._paths = {start: self._path(start) for start in self.starts}
 
     def path(self, start: int) -> Path:
-        """The file that starts here, there or not."""
+        """Return the path of the file that starts here, whether or not it exists."""
         return self._paths.get(start) or self._path(start)
 
     def _path(self, start: int) -> Path:
         return Path(segment_path(str(self.directory), start))
 
     def start_of(self, offset: int) -> int | None:
-        """Start of the file this offset lies in; None when there is no such file."""
+        """Return the start of the file that contains an offset; None when there is no such file."""
         index = bisect_right(self.starts, offset) - 1
         if index < 0 or offset >= self.starts[index] + self.file_size:
             return None
         return self.starts[index]
 
     def locate(self, offset: int) -> tuple[Path, int]:
-        """The file and the byte in it an offset stands for, there or not."""
+        """Return the file of an offset, whether or not it exists, and the position in the file."""
         start = self.start_of(offset)
         if start is None:
             start = offset - offset % max(self.file_size, 1)
         return self.path(start), offset - start
 
     def cached(self, offset: int, size: int) -> bytes:
-        """Read within one file, through the cache; fewer bytes where it ends."""
+        """Read within one file through the cache; returns fewer bytes where it ends."""
         start = self.start_of(offset)
         if start is None:
             return b""
         return self.reader.cached(self.path(start), offset - start, size)
 
     def is_gone(self, offset: int) -> bool:
-        """Whether the file of an offset was removed while it was looked at."""
+        """Return whether the file of an offset was removed during the check."""
         return self.locate(offset)[0] in self.reader.gone
 
     def missing(self) -> Iterator[range]:
-        """Start offsets of the files that are missing in between, a range for each gap.
+        """Yield the start offsets of the files that are missing in between, as one range per gap.
 
         A gap may be so wide that its files cannot be counted one by one.
         """
@@ -211,7 +214,7 @@ class Segments:
                 yield found
 
     def written_end(self) -> int:
-        """Offset behind the last byte that is not zero: nothing was written from here on."""
+        """Return the offset after the last byte that is not zero: nothing is written after it."""
         for start in reversed(self.starts):
             end = self.reader.written_end(self.path(start))
             if end:
@@ -220,10 +223,10 @@ class Segments:
 
 
 def segment_sizes(directory: Path, strange: dict[Path, str] | None = None) -> dict[int, int]:
-    """Lengths of a directory's files by start offset; other names are left out.
+    """Return the lengths of the files in a directory by start offset; other names are left out.
 
-    :param strange: gets the files with such names that are not regular, or whose number is not
-        written as a broker writes it, with what each is.
+    :param strange: receives the paths with such names that are not regular files, or whose number
+        is not written as a broker writes it, with the reason.
     """
     found: dict[int, int] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
@@ -242,7 +245,7 @@ def segment_sizes(directory: Path, strange: dict[Path, str] | None = None) -> di
 
 
 def _look(path: Path) -> tuple[str, int | None]:
-    """What a path is when it is not a regular file, else its size; None: it is gone."""
+    """Return the kind of a path that is not a regular file, and its size; None if it has gone."""
     try:
         state = path.stat()
     except FileNotFoundError:
@@ -253,11 +256,11 @@ def _look(path: Path) -> tuple[str, int | None]:
 
 
 def is_number(name: str) -> bool:
-    """Whether a name is a number as a broker writes it, however long."""
+    """Return whether a name consists only of decimal digits, whatever its length."""
     return name.isascii() and name.isdecimal()
 
 
 def common_size(sizes: Iterable[int]) -> int:
-    """The length most files have, the larger of two that are as frequent; 0 without files."""
+    """Return the most frequent length, or the largest of several such; 0 without files."""
     counts = Counter(sizes)
     return max(counts, key=lambda size: (counts[size], size), default=0)

@@ -1,7 +1,7 @@
-"""The index against the log: headers, slot chains, each key's item and each item's key.
+"""Compares the index with the log: headers, slot chains, and the items of all keys.
 
-Items are added in the order of the log, so they are read beside its walk, once. An item that does
-not fit there is looked up by itself.
+Items are added in the order of the log, so they are read along with the walk through the log, once.
+An item that does not fit into this order is looked up on its own.
 
 Source: IndexService.buildIndex, IndexFile.putKey @5.3.3.
 """
@@ -28,12 +28,13 @@ from twistmq.protocol.record import (
 
 __all__ = ["IndexCheck"]
 
-#: Items ahead among which those of a record are looked for when one in between is damaged.
+#: The number of following items that are searched for the items of a record, in case one in between
+#: is damaged.
 _WINDOW: Final = 64
-#: Items after which progress is told.
+#: The number of items after which progress is reported.
 _STEP: Final = 4096
 _INT_MAX: Final = 0x7FFFFFFF
-#: Where numbers are in a header and an item, in bytes.
+#: The positions of fields in a header and in an item, in bytes.
 _HEADER_FIELDS: Final = (("begin time", 0), ("end time", 8), ("begin place", 16),
                          ("end place", 24), ("slots used", 32), ("next item", 36))
 _PLACE_POSITION: Final = 4
@@ -42,10 +43,10 @@ _PREVIOUS_POSITION: Final = 16
 
 
 class IndexCheck:
-    """Checks all index files; made before the log's end is asked for, as the queues are.
+    """Checks all index files. Create it before the end of the log is determined, like QueueCheck.
 
-    :param slot_count: None: each file's is found out.
-    :param advance: told how many items were passed.
+    :param slot_count: the number of slots of each file; with None it is determined for each file.
+    :param advance: called with the number of items processed.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class IndexCheck:
             view.slot_count = view.slot_count or known.get(view.size, 0)
         for view in [view for view in self._views if not view.slot_count]:
             report.problem(view.path, None, "a header and items that fit", f"{view.size} bytes in "
-                           "which none can be found; --index-slots says how many slots there are")
+                           "which none can be found; --index-slots sets the number of slots")
             self._views.remove(view)
         for view in self._views:
             view.settle()
@@ -72,7 +73,7 @@ class IndexCheck:
         self._items = self._all_items()
         self._ahead: deque[tuple[IndexView, int, Item]] = deque()
 
-    # --- each file by itself
+    # --- single files
 
     def check_structure(self) -> None:
         """Check headers and slot chains."""
@@ -97,7 +98,8 @@ class IndexCheck:
                 self._advance(_STEP)
         self._advance((view.count - 1) % _STEP)
         self._check_slots(view, newest, left)
-        # Apache's broker counts no slot that was on disk at the kill; which were is unknown.
+        # Apache's broker does not count the slots that were on disk at the kill, and which ones
+        # these were is unknown.
         if view.is_ahead or used - left.first_count <= view.slots_used <= used:
             used = view.slots_used
         self._check_header(view, used)
@@ -137,13 +139,13 @@ class IndexCheck:
                 self._report.problem(view.path, position, f"{name} {value}", str(found))
 
     def _changed(self, view: IndexView) -> bool:
-        """Whether a broker is filling the file, so that its parts are of different moments."""
+        """Return whether a broker is filling the file, so that its parts differ in age."""
         return self._store.running and view.read_header() != view.header
 
     # --- beside the log
 
     def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
-        """Check that a record's keys have their items; records come in the order of the log."""
+        """Check that the keys of a record have items; records arrive in the order of the log."""
         if not self._views:
             return
         keys: list[str] = []
@@ -175,7 +177,7 @@ class IndexCheck:
             self._without_item(place, message, next(iter(wanted.values())))
 
     def finish(self) -> None:
-        """Look at the items no record was found for."""
+        """Check the items for which no record was found."""
         self._fill()
         while self._ahead:
             self._alone(*self._ahead.popleft())
@@ -193,7 +195,7 @@ class IndexCheck:
             self._report.counts["index items"] += len(found)
 
     def _alone(self, view: IndexView, number: int, item: Item) -> None:
-        """Check an item that was not met beside its record."""
+        """Check an item that was not found along with its record."""
         code, place = item[:2]
         if 0 <= place < self._store.log_begin:
             self._report.counts["items of removed messages"] += 1
@@ -220,12 +222,12 @@ class IndexCheck:
     def _check_time(
         self, view: IndexView, number: int, item: Item, message: StoredMessage
     ) -> None:
-        """Compare an item's time; the first one counts from the file before."""
+        """Compare the time of an item; the time of the first item counts from the previous file."""
         seconds = (message.store_timestamp - view.begin_timestamp) // 1000
         expected = min(max(seconds, 0), _INT_MAX)
         if item[2] != expected and number > 1 and view.begin_timestamp > 0:
             self._report.problem(view.path, view.position(number) + _SECONDS_POSITION,
-                                 f"{expected} s behind the file's begin (item {number})",
+                                 f"{expected} s after the file's begin (item {number})",
                                  str(item[2]))
 
     def _without_item(self, place: int, message: StoredMessage, key: str) -> None:
@@ -239,24 +241,25 @@ class IndexCheck:
 
 
 class _LeftItems:
-    """Items that a flush wrote before a kill, and that Apache's broker put once more.
+    """Items that a flush wrote before a kill, and that Apache's broker then added once more.
 
-    Our flush writes items and their count, then slots, then the header's end. Apache's broker
-    counts those items, and puts again what is behind the end: places in the log go back to one that
-    was there. Some slots lead to the items that were left, others pass them.
+    Our flush writes items and their count, then slots, then the end in the header. After a kill in
+    between, Apache's broker counts these items, and adds the items after the end again, so
+    commit-log offsets in the file go back to one that already occurred. Some slots lead to the
+    remaining items, others bypass them.
 
-    :ivar first_count: how many of these items were the first in their slots.
+    :ivar first_count: the number of remaining items that were the first in their slots.
     """
 
     def __init__(self, view: IndexView) -> None:
         self._view = view
         self._ranges: list[range] = []
-        #: Hash and place of the first item of the message that was seen last.
+        #: The hash and commit-log offset of the first item of the last message.
         self._message = (-1, -1)
         self.first_count = 0
 
     def see(self, number: int, code: int, place: int) -> None:
-        """Look at the next item."""
+        """Process the next item."""
         first_code, last_place = self._message
         if place < last_place or (place == last_place and code == first_code):
             self._go_back(number, place)
@@ -264,7 +267,7 @@ class _LeftItems:
             self._message = (code, place)
 
     def are_between(self, newer: int, older: int) -> bool:
-        """Whether only items that were left are between two items of a slot."""
+        """Return whether all items between two items of a slot are remaining ones."""
         number = newer
         while number > older and any(number in items for items in self._ranges):
             previous = self._view.item(number)[3]
@@ -274,9 +277,11 @@ class _LeftItems:
         return number == older
 
     def _go_back(self, end: int, place: int) -> None:
-        """Places go back with an item, to one that was there unless the item is damaged."""
+        """Note a range of remaining items when offsets go back to an earlier one; damaged items do
+        not."""
         least = self._ranges[-1].stop if self._ranges else 1
-        # Places ascend between two such items. A page of damaged items must not read all others.
+        # Offsets ascend between two such items, so a binary search avoids reading all items for
+        # each damaged one.
         begin = least + bisect_left(
             range(least, end), place, key=lambda number: self._view.item(number)[1])
         if self._view.item(begin)[1] == place and begin < end:

@@ -1,8 +1,9 @@
-"""An index file that is only read: its header, slots and items, whatever its size.
+"""Read-only access to an index file of any size: its header, slots and items.
 
-How many slots a file has is a setting and not in it. Apache's default is tried first, then its
-ratio of four items a slot; either must lead to first and last items that the header and a slot
-know. Else the last item is looked for by the place it must have.
+The number of slots is a setting that is not stored in the file. Apache's default is tried first,
+then its ratio of four items per slot; a candidate must lead to a first and a last item that agree
+with the header and with a slot. Otherwise, the last item is searched for by the commit-log offset
+that it must contain.
 
 Source: IndexFile, IndexHeader @5.3.3.
 """
@@ -29,31 +30,31 @@ from twistmq.protocol.properties import java_string_hash
 
 __all__ = ["IndexView", "Item", "key_hash"]
 
-#: (key hash, place in the commit log, seconds since the file's begin, number of the one before).
+#: (key hash, commit-log offset, seconds since the file's begin, number of the previous item).
 Item = tuple[int, int, int, int]
 _SLOTS_DEFAULT: Final = 5_000_000
 _ITEMS_AT_ONCE: Final = 2048
-#: Bytes of the longest file that is looked through: five times the default. It is longer than any
-#: that a broker of default settings makes, and short enough that its slots fit into memory.
+#: The size in bytes of the largest file that is searched: five times the default. It is larger than
+#: any file that a broker with default settings makes, and its slots still fit into memory.
 _SIZE_MAX: Final = 2 << 30
 _SCAN_SIZE: Final = 1 << 20
 
 
 def key_hash(topic: str, key: str) -> int:
-    """The hash the index keeps of a message's key."""
+    """Return the hash that the index stores for the key of a message."""
     return item_hash(_topic_hash(topic), key)
 
 
 @lru_cache(1024)
 def _topic_hash(topic: str) -> int:
-    """Hash of what stands before each key."""
+    """Return the hash of the prefix of each key."""
     return java_string_hash(topic + "#")
 
 
 class IndexView:
-    """One file as its header was when it was first read.
+    """One file with its header as it was first read.
 
-    :param slot_count: None: find it out.
+    :param slot_count: the number of slots; with None it is determined.
     """
 
     def __init__(self, reader: Reader, path: Path, slot_count: int | None = None) -> None:
@@ -64,17 +65,16 @@ class IndexView:
         (self.begin_timestamp, self.end_timestamp, self.begin_physical, self.end_physical,
          self.slots_used, self.count) = self.header
         self.count = max(self.count, 1)
-        #: 0 when it cannot be found out.
+        #: The number of slots; 0 when it cannot be determined.
         self.slot_count = slot_count or self._find_slot_count()
-        #: Whether the file's count is ahead of its end, as a flush leaves it for a moment.
+        #: Whether the count of the file is ahead of its end, as it is for a moment during a flush.
         self.is_ahead = False
 
     def settle(self) -> None:
-        """Count only the items up to the header's end; for a caller that knows the count of
-        slots."""
+        """Count only the items up to the end in the header. The number of slots must be known."""
         count = self.count
         if count > self.item_max:
-            # No header counts so many: those that are there are counted.
+            # The count is not possible, so the items that exist are counted.
             written = self._reader.written_end(self.path) - self.position(0)
             count = max(-(-written // ITEM_SIZE), 1)
         count = self._settled(self.slot_count, count)
@@ -82,25 +82,25 @@ class IndexView:
         self.count = count
 
     def read_header(self) -> tuple[int, ...]:
-        """Read the header's six numbers as they are now."""
+        """Read the current values of the six numbers in the header."""
         data = self._reader.read(self.path, 0, HEADER_SIZE)
         return HEADER.unpack(data.ljust(HEADER_SIZE, b"\0"))
 
     def position(self, number: int, slot_count: int = 0) -> int:
-        """The position of an item in the file, in bytes."""
+        """Return the position of an item in the file, in bytes."""
         return HEADER_SIZE + SLOT_SIZE * (slot_count or self.slot_count) + ITEM_SIZE * number
 
     @property
     def item_max(self) -> int:
-        """Items the file has room for, number 0 included."""
+        """The number of items that fit into the file, including number 0."""
         return (self.size - self.position(0)) // ITEM_SIZE
 
     def item(self, number: int) -> Item:
-        """Read one item; zeros behind the end."""
+        """Read one item; zeros after the end."""
         return self._item_at(self.position(number))
 
     def items(self) -> Iterator[tuple[int, Item]]:
-        """Read all items the header counts: (number, item)."""
+        """Yield all items that the header counts: (number, item)."""
         end = min(self.count, self.item_max)
         for begin in range(1, end, _ITEMS_AT_ONCE):
             size = ITEM_SIZE * min(_ITEMS_AT_ONCE, end - begin)
@@ -108,16 +108,16 @@ class IndexView:
             yield from enumerate(ITEM.iter_unpack(data.ljust(size, b"\0")), begin)
 
     def slot(self, number: int) -> int:
-        """The number of the newest item in a slot that the header counts; 0 without one."""
+        """Return the number of the newest item in a slot that the header counts; 0 without one."""
         data = self._reader.read(self.path, HEADER_SIZE + SLOT_SIZE * number, SLOT_SIZE)
         return self.counted(SLOT.unpack(data.ljust(SLOT_SIZE, b"\0"))[0])
 
     def slots(self, begin: int, count: int) -> bytes:
-        """Read slots as they stand in the file."""
+        """Read slots as they are encoded in the file."""
         return self._reader.read(self.path, HEADER_SIZE + SLOT_SIZE * begin, SLOT_SIZE * count)
 
     def counted(self, number: int) -> int:
-        """Follow a slot that is ahead of the header, as a writer leaves it for a moment."""
+        """Follow a slot that is ahead of the header, as it is for a moment during a write."""
         while self.count <= number < self.item_max:
             previous = self.item(number)[3]
             if previous >= number:
@@ -126,15 +126,15 @@ class IndexView:
         return number
 
     def find(self, code: int, matches: Callable[[int], bool]) -> Iterator[int]:
-        """Places of the messages whose key has a hash, newest first.
+        """Yield the commit-log offsets of the messages whose key has a hash, newest first.
 
-        :param matches: says of an item's time in ms whether it is wanted.
+        :param matches: returns whether the time of an item, in ms, is wanted.
         """
         number = self.slot(code % self.slot_count)
         while 0 < number < self.count:
             found, place, seconds, previous = self.item(number)
             if number == 1:
-                # Its second is counted from the end of the file before.
+                # The second of this item is counted from the end of the previous file.
                 seconds = 0
             if found == code and matches(self.begin_timestamp + seconds * 1000):
                 yield place
@@ -142,14 +142,14 @@ class IndexView:
                 return
             number = previous
 
-    # --- how many slots
+    # --- the number of slots
 
     def _item_at(self, position: int) -> Item:
         data = self._reader.cached(self.path, position, ITEM_SIZE)
         return ITEM.unpack(data.ljust(ITEM_SIZE, b"\0"))
 
     def _settled(self, slot_count: int, count: int) -> int:
-        """The number of the first item, of ``count``, that the header does not count."""
+        """Return the number of the first item, among ``count``, that the header does not count."""
         def read(number: int, count: int) -> bytes:
             size = ITEM_SIZE * count
             return self._reader.read(
@@ -158,7 +158,7 @@ class IndexView:
         return settled_count(count, self.end_timestamp, self.end_physical, read)
 
     def _fits(self, slot_count: int) -> bool:
-        """Whether the header is right of the items of so many slots."""
+        """Return whether the header agrees with the items, given this number of slots."""
         if slot_count <= 0:
             return False
         items = self.size - self.position(0, slot_count)
@@ -171,12 +171,12 @@ class IndexView:
             return False
         count = self._settled(slot_count, self.count)
         if count <= 1:
-            # The file's first flush did not come to its end.
+            # The first flush of the file was not completed.
             return self.begin_physical > 0
         last = self._item_at(self.position(count - 1, slot_count))
         data = self._reader.read(
             self.path, HEADER_SIZE + SLOT_SIZE * (last[0] % slot_count), SLOT_SIZE)
-        # On a running broker the slot may be ahead already.
+        # On a running broker the slot may already be ahead.
         return (
             last[1] == self.end_physical
             and count - 1 <= int.from_bytes(data, "big", signed=True) < items // ITEM_SIZE
@@ -191,7 +191,7 @@ class IndexView:
                 return count
         place = self.end_physical.to_bytes(8, "big", signed=True)
         start = HEADER_SIZE
-        # The place begins at an item's fifth byte.
+        # The commit-log offset begins at the fifth byte of an item.
         while self.end_physical > 0 and len(data := self._reader.read(
                 self.path, start, _SCAN_SIZE)) >= ITEM_SIZE:
             at = data.find(place)

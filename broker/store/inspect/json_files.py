@@ -1,4 +1,4 @@
-"""Files of ``config`` that are JSON, as Apache's broker writes it.
+"""The JSON files in ``config``, in the dialect of Apache's broker.
 
 Source: ConfigManager @5.3.3.
 """
@@ -16,9 +16,9 @@ from twistmq.protocol.errors import WireError
 
 __all__ = ["check_json_file", "read_config"]
 
-#: Bytes of the largest file that is read: tables have tens of megabytes at most.
+#: The size in bytes of the largest file that is read: tables have at most tens of megabytes.
 _SIZE_MAX: Final = 512 << 20
-#: How often a file that its owner may be writing is read before it counts as damaged.
+#: The number of times a file that its owner may be writing is read before it counts as damaged.
 _READ_TRIES: Final = 3
 _EMPTY: Final = "nothing"
 
@@ -27,11 +27,11 @@ def check_json_file(
     path: Path, report: Report, running: bool,
     decode: Callable[[bytes], object] = json_dialect.decode, what: str = "JSON",
 ) -> None:
-    """Count a file, and report an error of its reading; a missing file is not counted.
+    """Count a file, and report an error in reading it; a file that is missing is not reported.
 
-    :param running: its owner may be writing it.
-    :param decode: reads the file; a ValueError or a WireError says what is wrong.
-    :param what: the file should hold.
+    :param running: whether its owner may be writing it.
+    :param decode: reads the file; the text of a ValueError or a WireError describes the fault.
+    :param what: the expected contents of the file.
     """
     report.counts["configuration files"] += 1
     wrong: str | None = None
@@ -41,7 +41,7 @@ def check_json_file(
             return
     backup = path.with_name(path.name + ".bak")
     if wrong == _EMPTY and backup.exists() and _error(backup, decode) is None:
-        # A crash came between the backup and the new file; the backup is what counts.
+        # A crash occurred between the backup and the new file; the backup is valid.
         return
     if decode is not json_dialect.decode and _error(path, json_dialect.decode) is not None:
         what = "JSON"
@@ -64,8 +64,8 @@ def _error(path: Path, decode: Callable[[bytes], object]) -> str | None:
 
 
 def read_config(path: Path) -> bytes:
-    """Read a file of ``config``.
+    """Read a file in ``config``.
 
-    :raises OSError: when it is not a regular file, or longer than any broker writes one.
+    :raises OSError: when it is not a regular file, or is longer than any broker writes.
     """
     return read_regular(path, _SIZE_MAX)

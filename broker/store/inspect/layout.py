@@ -1,8 +1,8 @@
-"""Which files a directory has that is a store, and how long they should be.
+"""The files in the directory of a store, and the lengths that they should have.
 
-File sizes are settings, which are not in the store: they are what most files have. Everything that
-may grow is looked at in the order queues, index, log, so that on a running broker nothing points
-behind what is known of the log.
+The sizes of files are settings that are not in the store, so the most frequent size is taken. On a
+running broker all files may grow; queues are read first, then the index, then the log, so that
+nothing points beyond the known end of the log.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from twistmq.protocol.record import (
 
 __all__ = ["MAGICS", "NO_FILE", "StoreFiles", "report_files", "report_missing"]
 
-#: Digits of the largest id of a queue.
+#: The number of digits of the largest queue id.
 _ID_DIGITS_MAX: Final = 10
 
-#: The result of ``look`` for a place in a missing file.
+#: The result of ``look`` for an offset in a missing file.
 NO_FILE: Final = "no file of the log that has this place"
 
-#: Magic numbers of records as they stand in the log.
+#: The magic numbers of records as they are encoded in the log.
 MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
 
 class StoreFiles:
-    """A store's directory.
+    """The directory of a store.
 
-    :param root: what ``storePathRootDir`` says.
-    :param commit_log: what ``storePathCommitLog`` says; None: ``commitlog`` under the root.
+    :param root: the value of ``storePathRootDir``.
+    :param commit_log: the value of ``storePathCommitLog``; None stands for ``commitlog`` under the
+        root.
     :raises StoreError: when there is no store.
     """
 
@@ -54,7 +55,8 @@ class StoreFiles:
             raise StoreError(f"{root} is not a store: there is no directory {log}{hint}")
         self.root = root
         self.reader = Reader()
-        #: A broker runs on the store, or did not stop cleanly: the newest may not be written yet.
+        #: Whether a broker is running on the store, or did not stop cleanly: the newest data may
+        #: not be written yet.
         self.running = (root / "abort").exists()
         self._checkpoint: Checkpoint | None = None
         self._log_directory = log
@@ -66,9 +68,9 @@ class StoreFiles:
         self.reader.close()
 
     def queue_segments(self, name: str = "consumequeue") -> dict[tuple[str, int], Segments]:
-        """The files of queues by (topic, queue id).
+        """Return the files of queues by (topic, queue id).
 
-        :param name: of the directory they are in.
+        :param name: the name of the directory that contains them.
         """
         found = self.queue_directories(name)
         size = common_size(size for _, sizes in found.values() for size in sizes.values())
@@ -78,9 +80,9 @@ class StoreFiles:
     def queue_directories(
         self, name: str = "consumequeue"
     ) -> dict[tuple[str, int], tuple[Path, dict[int, int]]]:
-        """Directory and file lengths by (topic, queue id).
+        """Return the directory and the file lengths of queues by (topic, queue id).
 
-        :param name: of the directory they are in.
+        :param name: the name of the directory that contains them.
         """
         found: dict[tuple[str, int], tuple[Path, dict[int, int]]] = {}
         root = self.root / name
@@ -91,7 +93,7 @@ class StoreFiles:
         return found
 
     def index_paths(self) -> list[Path]:
-        """Index files, the oldest first."""
+        """Return the paths of the index files, the oldest first."""
         directory = self.root / "index"
         if not directory.is_dir():
             return []
@@ -100,7 +102,7 @@ class StoreFiles:
 
     @property
     def log(self) -> Segments:
-        """The commit log; its files and its end are fixed when it is first asked for."""
+        """The commit log; its files and its end are fixed at the first access."""
         if self._log is None:
             sizes = self.reader.sizes(self._log_directory)
             log = Segments(self.reader, self._log_directory, sizes, common_size(sizes.values()))
@@ -109,23 +111,23 @@ class StoreFiles:
 
     @property
     def log_begin(self) -> int:
-        """Offset of the log's first byte."""
+        """The offset of the first byte of the log."""
         return self.log.starts[0] if self.log.starts else 0
 
     @property
     def log_end(self) -> int:
-        """No record that is looked at starts from here on."""
+        """The offset at which the search for records ends."""
         return self._log_end if self.log else 0
 
     def report_strange(self, report: Report) -> None:
-        """Report what has the place of a file and is not one; nothing of it was read."""
+        """Report paths that should be regular files but are not; they were not read."""
         for path, kind in sorted(self.reader.strange.items()):
             report.problem(path, None, "a regular file", kind)
 
     def look(self, place: int) -> StoredMessage | str:
-        """Decode the record at a place of the log, without its CRC.
+        """Decode the record at a commit-log offset, without checking its CRC.
 
-        :returns: the record, or what there is instead.
+        :returns: the record, or a description of the bytes in its place.
         """
         log = self.log
         start = log.start_of(place)
@@ -143,15 +145,15 @@ class StoreFiles:
             return str(error)
 
     def load_checkpoint(self) -> Checkpoint:
-        """Read the checkpoint; zeros without a file.
+        """Read the checkpoint; all values are zero without a file.
 
-        :raises StoreDamaged: when a value is impossible.
+        :raises StoreDamaged: when a value is not valid.
         """
         path = self.root / "checkpoint"
         return Checkpoint.decode(self.reader.read(path, 0, 40), str(path))
 
     def known_topics(self) -> frozenset[str] | None:
-        """Topics of ``config/topics.json``; None when it cannot be read."""
+        """Return the topics in ``config/topics.json``; None when it cannot be read."""
         for name in ("topics.json", "topics.json.bak"):
             try:
                 table = json_dialect.decode(read_config(self.root / "config" / name))
@@ -165,13 +167,13 @@ class StoreFiles:
 
 
 def report_files(report: Report, files: Segments, name: str = "queue files") -> None:
-    """Count a queue's files, and report those that are missing or of another length.
+    """Count the files of a queue, and report files that are missing or of another length.
 
-    :param name: what the summary calls them.
+    :param name: the name of the files in the summary.
     """
     for start in files.starts:
         report.counts[name] += 1
-        # A crash between making the last file and giving it its length leaves this.
+        # A crash between creating the last file and setting its length leaves an empty file.
         if files.sizes[start] != files.file_size and (files.sizes[start]
                                                       or start != files.starts[-1]):
             report.problem(files.path(start), None, f"{files.file_size} bytes as the others "
@@ -187,5 +189,5 @@ def report_missing(report: Report, files: Segments, starts: range) -> None:
         report.problem(first, None, "a file", "none")
     else:
         last = files.path(starts[-1]).name
-        report.problem(first, None, f"a file, and one each {files.file_size} bytes up to {last}",
+        report.problem(first, None, f"a file, and one every {files.file_size} bytes up to {last}",
                        "none of them")

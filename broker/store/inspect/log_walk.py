@@ -1,7 +1,8 @@
-"""Reading a commit log from one end to the other, over damage.
+"""Reading a commit log from one end to the other, past any damage.
 
-Recovery stops at the first record that is not whole. This walk names it and goes on at the next
-record, which is known by its magic number and by saying its own place.
+Recovery stops at the first record that is not whole. This walk reports such a record and continues
+at the next one. It recognizes the next record by its magic number and by its physical offset, which
+must be the offset where it was found.
 
 Source: CommitLog.checkMessageAndReturnSize @5.3.3, for what makes a record.
 """
@@ -32,14 +33,14 @@ __all__ = ["LogWalk"]
 
 _CHUNK_SIZE: Final = 1 << 20
 _BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
-#: The common bytes in the magic numbers of records and blank records, to look for the next one.
+#: The magic numbers of records and blank records, to search for the next one.
 _SIGNS: Final = (*MAGICS, _BLANK)
 
 
 class LogWalk:
-    """One way through the log.
+    """One pass through the log.
 
-    :param advance: told how many bytes of the log were passed.
+    :param advance: called with the number of bytes of the log that were processed.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class LogWalk:
     ) -> Iterator[tuple[int, StoredMessage]]:
         """Read every record that can be decoded.
 
-        :param begin: where a record starts; the log's first byte when it is less.
-        :param wanted: says of a file's start whether the file is read.
-        :returns: (place in the log, record); the record itself may say another place.
+        :param begin: the start of a record; a lower offset stands for the first byte of the log.
+        :param wanted: returns whether the file with this start offset is read.
+        :returns: (commit-log offset, record); the record itself may contain another offset.
         """
         log, end = self._log, self._store.log_end
         missing = list(log.missing())
@@ -77,9 +78,9 @@ class LogWalk:
             yield from self._file(start, max(begin, start), min(start + log.file_size, end))
 
     def _file(self, start: int, at: int, end: int) -> Iterator[tuple[int, StoredMessage]]:
-        """Read one file's records.
+        """Read the records of one file.
 
-        :param end: where nothing was written any more, or the file ends.
+        :param end: the end of the written data, or of the file.
         """
         log = self._log
         self._path, self._start = log.path(start), start
@@ -102,8 +103,8 @@ class LogWalk:
             if isinstance(message, str):
                 following = self._next_sign(at + 1, end)
                 if following is None and is_last and self._store.running:
-                    self._report.note(f"the log ends at {at}: the {end - at} bytes behind it "
-                                      "are no whole record (yet)")
+                    self._report.note(f"the log ends at {at}: the {end - at} bytes after it "
+                                      "are not a whole record (yet)")
                     return
                 self._report.problem(
                     self._path, at - start, "a record", message if following is None else
@@ -122,8 +123,7 @@ class LogWalk:
             self._report.problem(self._path, at - start, "a blank record", "the end of the file")
 
     def _record(self, at: int) -> StoredMessage | str:
-        """Decode the record at a place and report its faults; or return the reason it cannot be
-        decoded."""
+        """Decode the record at an offset and report its faults; else return why it is not one."""
         head = self._read(at, RECORD_SIZE_MIN)
         if len(head) < RECORD_SIZE_MIN:
             return f"{len(head)} bytes"
@@ -148,7 +148,7 @@ class LogWalk:
         return message
 
     def _check_fields(self, at: int, message: StoredMessage) -> None:
-        """Report fields that cannot be."""
+        """Report fields with invalid values."""
         if message.physical_offset != at:
             self._problem(at, PHYSICAL_OFFSET_POSITION, f"its own place {at}",
                           str(message.physical_offset))
@@ -165,7 +165,7 @@ class LogWalk:
                           f"{message.queue_id} and {message.queue_offset}")
 
     def _is_torn(self, message: StoredMessage, at: int, end: int, is_last: bool) -> bool:
-        """Whether a record's end was never written: only the CRC of its body is kept."""
+        """Return whether the end of a record was never written; the CRC covers only its body."""
         if not (message.properties or message.topic).endswith("\0"):
             return False
         if is_last and at + message.size >= end and self._store.running:
@@ -186,11 +186,11 @@ class LogWalk:
                              f"{found} (record at byte {at - self._start})")
 
     def _is_end(self, place: int) -> bool:
-        """Whether nothing is written from a place of this file on."""
+        """Return whether nothing is written from an offset of this file on."""
         return place >= self._store.log_end
 
     def _next_sign(self, begin: int, end: int) -> int | None:
-        """Find the next place where a record or a blank record surely starts."""
+        """Find the next offset at which a record or a blank record certainly starts."""
         while begin < end:
             data = self._read(begin, min(_CHUNK_SIZE // 2, self._start + self._log.file_size
                                          - begin))
@@ -204,7 +204,7 @@ class LogWalk:
 
     @staticmethod
     def _signs(data: bytes, begin: int) -> Iterator[int]:
-        """Places whose fifth to eighth byte is a magic number, ascending."""
+        """Yield the offsets whose fifth to eighth byte is a magic number, in ascending order."""
         found = []
         for sign in _SIGNS:
             at = data.find(sign, 4)
@@ -214,7 +214,8 @@ class LogWalk:
         yield from sorted(found)
 
     def _is_sure(self, place: int) -> bool:
-        """Whether a record that says this place, or the file's blank record, starts here."""
+        """Return whether a record with this physical offset, or the blank record of the file,
+        starts here."""
         head = self._read(place, RECORD_SIZE_MIN)
         if head[4:8] == _BLANK:
             return head[:8] == blank_record(self._start + self._log.file_size - place)
@@ -226,7 +227,7 @@ class LogWalk:
         return isinstance(self._store.look(place), StoredMessage)
 
     def _read(self, at: int, size: int) -> bytes:
-        """Read some bytes of this file through the chunk; fewer where the file ends."""
+        """Read some bytes of this file through the chunk; returns fewer where the file ends."""
         begin = at - self._chunk_start
         if begin < 0 or begin + size > len(self._chunk):
             position = at - self._start

@@ -1,7 +1,8 @@
-"""Files that plugins keep in a store: how each plugin's are checked and listed.
+"""Files that plugins keep in a store: how the files of each plugin are checked and listed.
 
-Only the plugin knows what its files say, so it brings the check, and what ``dump`` prints of them.
-A fault of a plugin is a disagreement: what was not looked at must not pass for whole.
+Only the plugin knows the format of its files, so it provides the check, and the text that ``dump``
+prints. An error of a plugin counts as a disagreement, because files that were not checked must not
+pass as intact.
 
 Source: design of twistmq.
 """
@@ -23,29 +24,29 @@ __all__ = ["FilesCheck", "IsolatedCheck", "PluginFiles", "isolated_rows"]
 
 
 class FilesCheck(Protocol):
-    """One check of a plugin's files.
+    """One check of the files of a plugin.
 
-    It is made before the end of the commit log is fixed: what it reads then points to no record
-    that comes later, beside a running broker too.
+    It is created before the end of the commit log is determined. The data that it reads then never
+    points to a later record, even while a broker is running.
     """
 
     def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
-        """A record of the commit log; they come in its order."""
+        """Process a record of the commit log; records arrive in its order."""
 
     def finish(self) -> None:
-        """All records were passed; what is wrong is reported now, or was before."""
+        """Finish after the last record; all faults must be reported by the end of this call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginFiles:
     """The files of a plugin in a store.
 
-    :param name: what ``store dump --view`` calls it, such as ``timers``.
-    :param check: makes the check of one store; the report takes what is wrong, by file and byte.
-    :param rows: lists what is there and wanted, a mapping of JSON values each, for ``store dump``.
-    :param text: makes of such a row the lines that are printed without ``--json``.
-    :param tables: how files of ``config`` are read, by their names: a function takes the bytes, and
-        raises ValueError or WireError when the plugin would not read them.
+    :param name: the name in ``store dump --view``, such as ``timers``.
+    :param check: creates the check of one store; faults go to the report, by file and position.
+    :param rows: lists the matching data for ``store dump``, as mappings of JSON values.
+    :param text: formats such a row as the lines that are printed without ``--json``.
+    :param tables: the decoders of files in ``config``, by file name: a function takes the bytes,
+        and raises ValueError or WireError when the plugin would not read them.
     """
 
     name: str
@@ -56,9 +57,9 @@ class PluginFiles:
 
 
 class IsolatedCheck:
-    """The check of one plugin's files, which ends where the plugin raises.
+    """The check of one plugin's files, which ends when the plugin raises an error.
 
-    :raises OSError, StoreError: what the disk says is no fault of the plugin.
+    :raises OSError, StoreError: errors of the disk, which are not faults of the plugin.
     """
 
     def __init__(self, files: PluginFiles, store: StoreFiles, report: Report) -> None:
@@ -70,12 +71,12 @@ class IsolatedCheck:
             self._check = self._guard(files.check, store, report)
 
     def record(self, place: int, message: StoredMessage, properties: Mapping[str, str]) -> None:
-        """A record of the commit log."""
+        """Process a record of the commit log."""
         if self._check is not None:
             self._guard(self._check.record, place, message, properties)
 
     def finish(self) -> None:
-        """All records were passed."""
+        """Finish after the last record."""
         if self._check is not None:
             self._guard(self._check.finish)
 
@@ -93,10 +94,10 @@ class IsolatedCheck:
 def isolated_rows(
     files: PluginFiles, store: StoreFiles, wanted: Wanted, report: Report
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """List what a plugin keeps, up to where it raises.
+    """List the data of a plugin, up to the point where it raises an error.
 
     :returns: each row, and its text.
-    :raises OSError, StoreError: what the disk says is no fault of the plugin.
+    :raises OSError, StoreError: errors of the disk, which are not faults of the plugin.
     """
     assert files.rows is not None, files.name
     try:

@@ -1,4 +1,4 @@
-"""Text of others for a terminal: names, keys and bodies must not move its cursor or its title."""
+"""Makes untrusted text safe for a terminal: it must not move the cursor or change the title."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ __all__ = ["escaped", "json_printable"]
 
 
 def escaped(text: str) -> str:
-    """Text a terminal can be shown: what is no printable character is escaped."""
+    """Escape the characters of a text that are not printable."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
                    for each in text)
 
 
 def json_printable(text: str) -> str:
-    """JSON that a terminal can be shown; it says the same.
+    """Escape the characters of a JSON text that are not printable; its meaning stays the same.
 
-    JSON itself escapes the control characters below a blank, but not those from U+007F on, or those
-    that turn the direction of writing.
+    JSON itself requires escapes for the control characters below a blank, but not for the
+    characters from U+007F on or for characters that change the direction of writing.
     """
     if text.isprintable():
         return text

@@ -1,7 +1,9 @@
-"""Consume queues against the log: each record has its entry, and each entry its record.
+"""Compares consume queues with the log: each record has its entry, and each entry its record.
 
-Records of a queue lie in the log in the order of their queue offsets, so the log's walk and each
-queue's entries are read side by side, once. An entry that does not fit is looked up by itself.
+The records of a queue lie in the log in the order of their queue offsets. The walk through the log
+and the entries of each queue can therefore be read side by side in a single pass, which needs
+little memory for stores of any size. An entry that does not fit into this order, for example
+because its topic was deleted and created again, is looked up on its own.
 
 Source: ConsumeQueue, CommitLogDispatcherBuildConsumeQueue, MultiDispatch @5.3.3.
 """
@@ -29,7 +31,7 @@ __all__ = ["QueueCheck"]
 
 Entry = tuple[int, int, int]
 
-#: Records that wait for it to be known whether their topic was made again.
+#: The maximum number of records that wait until it is known whether their topic was created again.
 _UNDECIDED_MAX: Final = 10_000
 
 
@@ -40,14 +42,14 @@ class _Queue:
     topic: str
     queue_id: int
     files: Segments
-    #: Offsets of the first entry there is and of the first behind the last.
+    #: The offset of the first entry, and the offset after the last one.
     begin: int
     end: int
-    #: The first entry that is no filler.
+    #: The offset of the first entry that is not a filler.
     first: int = 0
-    #: Where the record of offset 0 lies in the log; 0: that is not known.
+    #: The commit-log offset of the record with queue offset 0; 0 if it is not known.
     birth: int = 0
-    #: Entries before this one were looked at.
+    #: Entries before this offset have been checked.
     cursor: int = 0
 
     def entry(self, offset: int) -> Entry | None:
@@ -56,16 +58,16 @@ class _Queue:
         return ENTRY.unpack(data) if len(data) == ENTRY_SIZE else None
 
     def place(self, offset: int) -> tuple[Path, int]:
-        """File and byte of an entry."""
+        """Return the file of an entry, and its position in the file."""
         return self.files.locate(offset * ENTRY_SIZE)
 
 
 class QueueCheck:
     """Checks every queue while the log is walked.
 
-    Make it before the log's end is asked for: then all its entries have their records.
+    Create it before the end of the log is determined, so that all its entries have their records.
 
-    :param flushed_ms: store time up to which entries must be there when a broker runs.
+    :param flushed_ms: the store time up to which entries must exist even while a broker is running.
     """
 
     def __init__(self, store: StoreFiles, report: Report, flushed_ms: int) -> None:
@@ -76,11 +78,11 @@ class QueueCheck:
         self._batches = BatchCheck(store, report)
         self._queues = {
             key: self._snapshot(key, files) for key, files in store.queue_segments().items()}
-        #: By topic, the least birth of its queues.
+        #: The lowest birth of the queues of a topic, by topic.
         self._births: dict[str, int] = {}
-        #: Topics with a record in front of the first one of its queue.
+        #: Topics with a record that is older than the first record of its queue.
         self._made_again: set[str] = set()
-        #: Records of missing queues that are none of a deleted topic, unless it was made again.
+        #: Records of missing queues that belong to an existing topic, unless it was created again.
         self._undecided: list[tuple[int, StoredMessage]] = []
         # Units are written before the entries that point at them.
         self._extensions = ExtensionView(store)
@@ -92,7 +94,7 @@ class QueueCheck:
         return _Queue(*key, files, begin, max(begin, end))
 
     def start(self) -> None:
-        """Pass the entries of messages that are not in the log any more; fix the log's end."""
+        """Skip the entries of messages that are no longer in the log, and fix the log's end."""
         begin = self._store.log_begin
         self._batches.start()
         for queue in self._queues.values():
@@ -117,7 +119,7 @@ class QueueCheck:
             self._births[queue.topic] = min(births, queue.birth)
 
     def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
-        """Check that a record has its entries; records come in the order of the log."""
+        """Check that a record has its entries; records arrive in the order of the log."""
         if not has_queue_entry(message.sys_flag):
             return
         self._record(place, message, properties)
@@ -126,12 +128,12 @@ class QueueCheck:
         ):
             return
         for name, offset in light_entries(message.topic, message.properties):
-            # Apache's broker may be told to give offsets and make no entries.
+            # Apache's broker can be configured to assign offsets without creating entries.
             if (name, LIGHT_QUEUE_ID) in self._queues:
                 self._record(place, _in_light_queue(message, name, offset), properties)
 
     def _record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
-        """Check that a record has the entry of one queue."""
+        """Check that a record has its entry in one queue."""
         if self._batches.has(message.topic, message.queue_id):
             wrong = self._batches.record(place, message, properties)
             if wrong is not None:
@@ -152,7 +154,7 @@ class QueueCheck:
             self._expected(queue, place, message, properties)
 
     def finish(self) -> None:
-        """Look at the entries no record was found for."""
+        """Check the entries for which no record was found."""
         self._decide()
         for queue in self._queues.values():
             self._pass(queue, queue.end)
@@ -164,11 +166,11 @@ class QueueCheck:
     def _expected(
         self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
     ) -> None:
-        """A record whose entry is the queue's next, or behind it."""
+        """Check a record whose entry is the next one of its queue, or a later one."""
         offset = message.queue_offset
         entry = queue.entry(offset)
         if entry is not None and entry[0] > place and self._explain(queue, offset, entry) is None:
-            # Its topic was deleted and made again: the entry is a newer message's.
+            # The topic was deleted and created again: the entry belongs to a newer message.
             self._report.counts["records of deleted queues"] += 1
             return
         self._pass(queue, offset)
@@ -179,12 +181,12 @@ class QueueCheck:
     def _again(
         self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
     ) -> None:
-        """Check a record whose entry was already passed."""
+        """Check a record whose entry has already been passed."""
         offset = message.queue_offset
         entry = queue.entry(offset)
         if entry is None or offset < queue.first:
             if queue.begin <= offset or queue.first == queue.begin == 0:
-                # A filler in front of a queue that started over, or a file that is named already.
+                # A filler before a queue that started over, or a file that is already reported.
                 self._report.counts["records of deleted queues"] += 1
             else:
                 self._without_entry(place, message, f"a queue that begins at {queue.begin}")
@@ -202,7 +204,7 @@ class QueueCheck:
         self, queue: _Queue, entry: Entry, place: int, message: StoredMessage,
         properties: dict[str, str],
     ) -> None:
-        """Compare an entry with the record it stands for."""
+        """Compare an entry with its record."""
         path, position = queue.place(message.queue_offset)
         if entry[0] != place or entry[1] in (0, FILLER_SIZE):
             self._report.problem(path, position, f"the entry of the record at {place}",
@@ -225,7 +227,7 @@ class QueueCheck:
     def _compare_unit(
         self, queue: _Queue, address: int, message: StoredMessage, properties: dict[str, str]
     ) -> None:
-        """Compare the unit an entry points at with the record."""
+        """Compare the unit that an entry points at with the record."""
         key = queue.topic, queue.queue_id
         unit = self._extensions.unit(key, address)
         where = self._extensions.locate(key, address)
@@ -260,7 +262,7 @@ class QueueCheck:
             self._without_entry(place, message, "no such queue")
 
     def _decide(self) -> None:
-        """Judge the records that were kept, in their order."""
+        """Classify the records that were kept, in their order."""
         undecided, self._undecided = self._undecided, []
         for place, message in undecided:
             self._without_queue(place, message, is_last=True)
@@ -275,13 +277,13 @@ class QueueCheck:
             found, run=(message.topic, message.queue_id, found))
 
     def _is_late(self, message: StoredMessage) -> bool:
-        """Whether a broker may not have entered a record yet."""
+        """Return whether a broker may not have entered a record yet."""
         return self._store.running and message.store_timestamp > self._late_ms
 
-    # --- an entry by itself
+    # --- a single entry
 
     def _pass(self, queue: _Queue, end: int) -> None:
-        """Look at entries that no record of the walk belongs to."""
+        """Check the entries to which no record of the walk belongs."""
         for offset in range(queue.cursor, end):
             entry = queue.entry(offset)
             wrong = None if entry is None else self._explain(queue, offset, entry)
@@ -293,7 +295,7 @@ class QueueCheck:
         queue.cursor = max(queue.cursor, end)
 
     def _explain(self, queue: _Queue, offset: int, entry: Entry) -> str | None:
-        """Say what is wrong with an entry; None when its record says the same."""
+        """Return the fault of an entry; None when it agrees with its record."""
         place, size, _ = entry
         if size in (0, FILLER_SIZE):
             return _shown(entry)
@@ -322,7 +324,7 @@ def _shown(entry: Entry) -> str:
 
 
 def _in_light_queue(message: StoredMessage, name: str, offset: int) -> StoredMessage:
-    """The record as if it were one of a light queue's own."""
+    """Return the record as if the light queue were its own queue."""
     return StoredMessage(
         message.size, message.magic, message.body_crc, LIGHT_QUEUE_ID, message.flag, offset,
         message.physical_offset, message.sys_flag, message.born_timestamp, message.born_host,
@@ -331,7 +333,7 @@ def _in_light_queue(message: StoredMessage, name: str, offset: int) -> StoredMes
 
 
 def _without_body(message: StoredMessage) -> StoredMessage:
-    """The parts of a record that say where its entry is and when it was stored."""
+    """Return a copy of a record without its body and properties."""
     return StoredMessage(
         message.size, message.magic, message.body_crc, message.queue_id, message.flag,
         message.queue_offset, message.physical_offset, message.sys_flag, message.born_timestamp,
@@ -340,5 +342,5 @@ def _without_body(message: StoredMessage) -> StoredMessage:
 
 
 def _is_dispatched(message: StoredMessage, topic: str, offset: int) -> bool:
-    """Whether a record is in this light queue, at this offset."""
+    """Return whether a record is in this light queue, at this offset."""
     return (topic, offset) in light_entries(message.topic, message.properties)

@@ -1,4 +1,4 @@
-"""The findings of a check: one line a disagreement, up to a limit, and the summary's numbers."""
+"""The findings of a check: one line per disagreement, up to a limit, and a summary of counts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Report"]
 
 
 class Report:
-    """Takes disagreements and says them line by line.
+    """Collects disagreements and prints them line by line.
 
-    :param root: the store; paths are shown from there on.
-    :param say: takes each line.
-    :param limit: lines that are said; the others are counted.
+    :param root: the store; paths are shown relative to it.
+    :param say: prints a line.
+    :param limit: the number of lines that are printed; further ones are only counted.
     """
 
     def __init__(self, root: Path, say: Callable[[str], None], limit: int) -> None:
-        #: Counts by name: things looked at, and oddities that are no faults.
+        #: Counts by name: objects that were checked, and oddities that are not faults.
         self.counts: Counter[str] = Counter()
         self.problems = 0
         self.notes: list[str] = []
@@ -39,8 +39,8 @@ class Report:
     ) -> None:
         """Report a disagreement.
 
-        :param position: byte of the file; None when it is about the whole file.
-        :param run: those with an equal one are like each other: the first is said, the others are
+        :param position: the position in the file, in bytes; None when it concerns the whole file.
+        :param run: problems with an equal value are alike: the first one is printed, the others are
             counted.
         """
         self.problems += 1
@@ -54,15 +54,15 @@ class Report:
         self._line(f"{place}: expected {expected}, found {found}")
 
     def note(self, text: str) -> None:
-        """Say in the summary what is no disagreement."""
+        """Add a text to the summary that is not a disagreement."""
         self.notes.append(text)
 
     def shown(self, path: Path) -> str:
-        """A path as it is printed."""
+        """Return a path as it is printed."""
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
     def finish(self) -> None:
-        """Say how many lines were not said."""
+        """Print how many lines were left out."""
         for run, (count,) in self._runs.items():
             if count:
                 self._line(f"{self._places[run]}: the same {count} more times behind it")
@@ -70,7 +70,7 @@ class Report:
             self._say(f"and {self._lines - self._limit} more")
 
     def table(self) -> list[str]:
-        """The summary: notes, then a number and what it counts on each line."""
+        """Return the summary: notes, then one line with a number and a name for each count."""
         rows = [(count, name) for name, count in self.counts.items() if count]
         rows.append((self.problems, "problems"))
         width = max(len(str(count)) for count, _ in rows)
